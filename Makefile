@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine with Python, pip and make:
+#   make benchmark    set up .venv and run the main job
+#   make test         set up .venv, lint, check types and run the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: benchmark test lint types tests clean
+
+benchmark: $(STAMP)
+	$(BIN)/toreqprop benchmark
+
+test: lint types tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Train networks without backpropagation: equilibrium propagation behind loss.backward()."""

@@ -1,0 +1,27 @@
+"""Exceptions and warnings: each message is one sentence that says what to do."""
+
+from __future__ import annotations
+
+
+class TorEqPropError(Exception):
+    """Base class of every error this library raises on purpose."""
+
+
+class InvalidInputError(TorEqPropError, ValueError):
+    """An argument or a batch that cannot be used; the message says what would be accepted."""
+
+
+class ConvergenceError(TorEqPropError, RuntimeError):
+    """A relaxation did not reach its tolerance and the caller asked to raise."""
+
+
+class UnsupportedModelError(TorEqPropError, TypeError):
+    """A model cannot serve an estimator or a solver; the message names one that works."""
+
+
+class DataUnavailableError(TorEqPropError, RuntimeError):
+    """No source delivered a data file; the message holds the one command that would help."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A relaxation stopped before its tolerance; given once per model, with figures and remedy."""
