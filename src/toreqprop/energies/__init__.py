@@ -1,0 +1,35 @@
+"""The mathematics: energies, vector fields, nudges and the constraints on their weights."""
+
+from __future__ import annotations
+
+from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
+from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
+from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
+from toreqprop.energies.nudging import CostNudge, LinearNudge, Nudge
+from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
+from toreqprop.energies.system import System, neurons, per_sample, sample_norm
+
+__all__ = [
+    "Activation",
+    "CostNudge",
+    "DenseEnergy",
+    "DenseField",
+    "DenseParams",
+    "Energy",
+    "Gradients",
+    "HardSigmoid",
+    "Linear",
+    "LinearNudge",
+    "Nudge",
+    "Params",
+    "SpectralBall",
+    "Symmetric",
+    "System",
+    "Tanh",
+    "VectorField",
+    "Wants",
+    "neurons",
+    "per_sample",
+    "sample_norm",
+    "spectral_bound",
+]

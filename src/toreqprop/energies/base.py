@@ -1,0 +1,125 @@
+"""The two contracts of a system: a vector field, and an energy whose field is conservative.
+
+A system is mathematics without tensors of its own: parameters and inputs are arguments, so that
+one object serves every phase, dtype and device.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from toreqprop.energies.activations import Activation
+from toreqprop.solution import State
+
+Params = tuple[Tensor, ...]
+Wants = tuple[bool, ...]
+"""Which of (x, *params) a gradient is asked for."""
+Gradients = tuple[Tensor | None, ...]
+"""One entry for each of (x, *params): the gradient, or None where it was not asked for."""
+
+
+class VectorField(ABC):
+    """A system with equilibria ``s = σ(u(s, x; θ))``; ``u`` need not derive from an energy."""
+
+    activation: Activation
+
+    def prepare(self, x: Tensor, params: Params) -> Params:
+        """All that depends on ``x`` and ``θ`` but not on ``s``: computed once for every phase."""
+        return (x,)
+
+    @abstractmethod
+    def initial_state(self, drive: Params, params: Params) -> State:
+        """Where the free relaxation starts, one tensor (batch, ...) per free layer."""
+
+    @abstractmethod
+    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+        """``u(s, x; θ)``, in the shapes of the state; ``drive`` comes from :meth:`prepare`."""
+
+    def activate(self, preactivation: State) -> State:
+        """``σ(u)``, layer by layer."""
+        return tuple(self.activation(u) for u in preactivation)
+
+    def is_symmetric(self, params: Params) -> bool:
+        """Whether ``∂u/∂s`` is symmetric, that is, whether plain EP is exact in the limit."""
+        return False
+
+    def field_gradients(
+        self, state: State, weight: State, x: Tensor, params: Params, wants: Wants
+    ) -> Gradients:
+        """``⟨weight, ∂u/∂θ(s)⟩`` for x and every parameter: local, at one state."""
+
+        def total(leaf_x: Tensor, leaves: Params) -> Tensor:
+            u = self.preactivation(state, self.prepare(leaf_x, leaves), leaves)
+            return sum((torch.sum(w * v) for w, v in zip(weight, u, strict=True)), x.new_zeros(()))
+
+        return differentiate(total, x, params, wants)
+
+
+class Energy(VectorField):
+    """A system with interaction ``Φ(s, x; θ)``, ``u = ∂Φ/∂s`` and energy ``E = G(s) − Φ``."""
+
+    @abstractmethod
+    def interaction(self, state: State, x: Tensor, params: Params) -> Tensor:
+        """``Φ(s, x; θ)`` for each sample, shape (batch,)."""
+
+    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+        """``∂Φ/∂s`` by autograd; override it with the closed form where speed matters.
+
+        Differentiable once more, as the oracles need the Jacobian ``∂u/∂s``.
+        """
+        keep = torch.is_grad_enabled()
+        with torch.enable_grad():
+            leaves = tuple(s if s.requires_grad else s.detach().requires_grad_() for s in state)
+            total = self.interaction(leaves, drive[0], params).sum()
+            return torch.autograd.grad(total, leaves, create_graph=keep)
+
+    def potential(self, state: State) -> Tensor:
+        """``G(s)`` for each sample, shape (batch,)."""
+        parts = [self.activation.potential(s).flatten(1).sum(1) for s in state]
+        return torch.stack(parts).sum(0)
+
+    def energy(self, state: State, x: Tensor, params: Params) -> Tensor:
+        """``E = G(s) − Φ(s, x; θ)`` for each sample, shape (batch,)."""
+        return self.potential(state) - self.interaction(state, x, params)
+
+    def is_symmetric(self, params: Params) -> bool:
+        return True
+
+    def energy_gradients(
+        self,
+        phases: tuple[tuple[Tensor, State], ...],
+        x: Tensor,
+        params: Params,
+        wants: Wants,
+    ) -> Gradients:
+        """``Σ_k Σ_i w_k[i] · ∂E_i/∂θ(s_k)`` over phases ``(w_k (batch,), s_k)``.
+
+        Local in space and time: the states are constants here, no trajectory is differentiated.
+        ``G`` does not depend on θ, so only the interaction counts.
+        """
+
+        def total(leaf_x: Tensor, leaves: Params) -> Tensor:
+            terms = [-(w * self.interaction(s, leaf_x, leaves)).sum() for w, s in phases]
+            return torch.stack(terms).sum()
+
+        return differentiate(total, x, params, wants)
+
+
+def differentiate(total, x: Tensor, params: Params, wants: Wants) -> Gradients:  # type: ignore[no-untyped-def]
+    """Gradients of the scalar ``total(x, params)``, only where ``wants`` says so."""
+    with torch.enable_grad():
+        leaves = tuple(
+            t.detach().requires_grad_(want) for t, want in zip((x, *params), wants, strict=True)
+        )
+        asked = [leaf for leaf, want in zip(leaves, wants, strict=True) if want]
+        found = iter(
+            torch.autograd.grad(
+                total(leaves[0], leaves[1:]), asked, allow_unused=True, materialize_grads=True
+            )
+            if asked
+            else ()
+        )
+    return tuple(next(found) if want else None for want in wants)

@@ -1,0 +1,67 @@
+"""Constraints on weights, as torch parametrizations: symmetry and a certified spectral norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from toreqprop.errors import InvalidInputError
+
+
+class Symmetric(nn.Module):
+    """``A ↦ (A + Aᵀ)/2``: a recurrent matrix with an energy."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 0.5 * (weight + weight.mT)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+class SpectralBall(nn.Module):
+    """``W ↦ W · min(1, radius / ν(W))`` with ``ν(W) ≥ ‖W‖₂`` proven, so ``‖W‖₂ ≤ radius``.
+
+    Power iteration, the usual estimate of ``‖W‖₂``, approaches it from below: after a large
+    optimizer step the estimate is too small and the norm escapes. This bound comes from above;
+    see `spectral_bound`.
+    """
+
+    def __init__(self, radius: float) -> None:
+        super().__init__()
+        if not radius > 0:
+            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.5 to 0.95.")
+        self.radius = radius
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight / (spectral_bound(weight) / self.radius).clamp_min(1.0)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
+
+
+def spectral_bound(weight: Tensor, sharpen: int = 2) -> Tensor:
+    """A proven upper bound on ``‖W‖₂`` in O(size) time, a pure and differentiable function of W.
+
+    With ``M = |W|ᵀ|W|`` (or ``|W|`` itself where W is symmetric) and any positive vector d,
+    ``‖W‖₂² = ρ(WᵀW) ≤ ρ(M) ≤ max_i (M d)_i / d_i`` (Perron-Frobenius, Collatz-Wielandt).
+    ``sharpen`` products with M make d approach the Perron vector, where the last bound is tight;
+    any number of them is valid.
+    """
+    magnitude = weight.abs()
+    with torch.no_grad():
+        symmetric = weight.shape[0] == weight.shape[1] and torch.equal(weight, weight.mT)
+
+    def product(vector: Tensor) -> Tensor:
+        forward = magnitude @ vector
+        return forward if symmetric else magnitude.mT @ forward
+
+    vector = weight.new_ones(weight.shape[1])
+    for _ in range(sharpen):
+        vector = product(vector)
+        # Rows without weights would give 0/0; any positive entry keeps the bound valid.
+        vector = vector / vector.max().clamp_min(torch.finfo(weight.dtype).tiny) + 1e-6
+    ratio = (product(vector) / vector).max()
+    return ratio if symmetric else ratio.sqrt()

@@ -1,0 +1,1 @@
+"""Faster paths, each proven against the NumPy reference."""

@@ -1,0 +1,10 @@
+"""Models: an energy, a solver, an estimator and a readout in one ``nn.Module``."""
+
+from __future__ import annotations
+
+from toreqprop.models.backprop_mlp import BackpropMLP
+from toreqprop.models.base import EquilibriumModel
+from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.two_phase import nudged_backward, nudged_gradients
+
+__all__ = ["BackpropMLP", "EquilibriumModel", "LoopedMLP", "nudged_backward", "nudged_gradients"]

@@ -1,0 +1,31 @@
+"""The baseline: an ordinary feed-forward network trained by backpropagation."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from toreqprop.models.base import check_batch
+
+
+class BackpropMLP(nn.Module):
+    """Two hidden tanh layers of equal size: as many weights as a `LoopedMLP` and one bias more.
+
+    Shapes: input (batch, in_features), output (batch, out_features).
+    """
+
+    def __init__(self, in_features: int, hidden_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.hidden_features = hidden_features
+        self.out_features = out_features
+        self.layers = nn.Sequential(
+            nn.Linear(in_features, hidden_features),
+            nn.Tanh(),
+            nn.Linear(hidden_features, hidden_features),
+            nn.Tanh(),
+            nn.Linear(hidden_features, out_features),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_batch(x, self.in_features, next(self.parameters()).dtype)
+        return self.layers(x)

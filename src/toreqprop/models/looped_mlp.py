@@ -1,0 +1,134 @@
+"""One hidden layer that feeds back into itself until it settles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from toreqprop.energies import (
+    DenseEnergy,
+    DenseField,
+    Params,
+    SpectralBall,
+    Symmetric,
+    VectorField,
+)
+from toreqprop.errors import InvalidInputError
+from toreqprop.gradients import GradientEstimator
+from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
+from toreqprop.solution import State
+from toreqprop.solvers import Solver
+
+
+class RecurrentWeight(nn.Module):
+    """Holds ``W_rec`` so that torch's parametrizations can be registered on it."""
+
+    def __init__(self, size: int, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size, size) * scale)
+
+
+class LoopedMLP(EquilibriumModel):
+    """``h = tanh(W_in x + b + W_rec h)``, read out as ``W_out h + c``.
+
+    Args:
+        in_features, hidden_features, out_features: the sizes.
+        spectral_norm: keep ``‖W_rec‖₂ ≤ radius`` at all times, by a proven bound.
+        radius: that bound; below one the equilibrium exists, is unique, and is found.
+        symmetric: keep ``W_rec`` symmetric, so that an energy exists.
+        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+
+    Shapes: input (batch, in_features), output (batch, out_features).
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        out_features: int,
+        *,
+        spectral_norm: bool = True,
+        radius: float = 0.95,
+        symmetric: bool = True,
+        gradient: GradientEstimator | None = None,
+        solver: Solver | None = None,
+        tol: float = 1e-3,
+        max_steps: int = 100,
+        on_failure: OnFailure = "warn",
+    ) -> None:
+        for name, size in (
+            ("in_features", in_features),
+            ("hidden_features", hidden_features),
+            ("out_features", out_features),
+        ):
+            if size < 1:
+                raise InvalidInputError(f"{name} must be >= 1, got {size}.")
+        field: VectorField = DenseEnergy() if symmetric else DenseField()
+        super().__init__(
+            field,
+            gradient=gradient,
+            solver=solver,
+            tol=tol,
+            max_steps=max_steps,
+            on_failure=on_failure,
+        )
+        self.in_features = in_features
+        self.hidden_features = hidden_features
+        self.out_features = out_features
+        self.spectral_norm = spectral_norm
+        self.radius = radius
+        self.symmetric = symmetric
+        self.input = nn.Linear(in_features, hidden_features)
+        self.recurrent = RecurrentWeight(hidden_features, _INITIAL_GAIN / hidden_features**0.5)
+        self.readout = nn.Linear(hidden_features, out_features)
+        if symmetric:
+            parametrize.register_parametrization(self.recurrent, "weight", Symmetric())
+        if spectral_norm:
+            parametrize.register_parametrization(self.recurrent, "weight", SpectralBall(radius))
+
+    def system_parameters(self) -> Params:
+        return (self.input.weight, self.input.bias, self.recurrent.weight)
+
+    def readout_from(self, state: State) -> Tensor:
+        return self.readout(state[0])
+
+    def check_input(self, x: Tensor) -> None:
+        check_batch(x, self.in_features, self.input.weight.dtype)
+
+    @torch.no_grad()
+    def lipschitz(self) -> float:
+        """Exact spectral norm of ``W_rec``; the map's Lipschitz constant, as ``|tanh'| ≤ 1``."""
+        return float(torch.linalg.matrix_norm(self.recurrent.weight.detach(), ord=2))
+
+    def certified_contraction(self) -> float | None:
+        return self.radius if self.spectral_norm and self.radius < 1 else None
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "in_features": self.in_features,
+            "hidden_features": self.hidden_features,
+            "out_features": self.out_features,
+            "spectral_norm": self.spectral_norm,
+            "radius": self.radius,
+            "symmetric": self.symmetric,
+            "gradient": self.gradient,
+            "solver": self.solver,
+            "tol": self.tol,
+            "max_steps": self.max_steps,
+            "on_failure": self.on_failure,
+        }
+
+    def extra_repr(self) -> str:
+        return (
+            f"spectral_norm={self.spectral_norm}, radius={self.radius}, "
+            f"symmetric={self.symmetric}, gradient={self.gradient}, solver={self.solver}, "
+            f"tol={self.tol:g}, max_steps={self.max_steps}"
+        )
+
+
+_INITIAL_GAIN = 0.1
+"""Spectral radius of the initial recurrent matrix, roughly twice this: near-feed-forward, so that
+training decides how much recurrence the task needs."""

@@ -1,0 +1,97 @@
+"""The classical two-phase algorithm: the cost itself nudges, as hardware does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.energies import CostNudge, System
+from toreqprop.errors import UnsupportedModelError
+from toreqprop.gradients import ContrastiveEstimator, Problem
+from toreqprop.gradients.base import require_energy
+from toreqprop.models.base import EquilibriumModel
+from toreqprop.solution import State
+from toreqprop.solvers import solve
+
+Cost = Callable[[Tensor, Tensor], Tensor]
+"""(output, target) to the cost of each sample, shape (batch,)."""
+
+
+def cross_entropy_cost(output: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy of each sample, shape (batch,)."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def nudged_gradients(
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    *,
+    cost: Cost = cross_entropy_cost,
+    gradient: ContrastiveEstimator | None = None,
+) -> dict[str, Tensor]:
+    """Gradient of the batch-mean cost for every parameter, with a cost nudge.
+
+    The nudged phases relax on ``E + β·C`` with the cost re-evaluated at every step; β multiplies
+    the cost of a sample as it is. ``gradient`` defaults to the model's own estimator. Returns
+    {parameter name: gradient} for the parameters with ``requires_grad``.
+    """
+    estimator = model.gradient if gradient is None else gradient
+    if not isinstance(estimator, ContrastiveEstimator):
+        raise UnsupportedModelError(
+            f"A cost nudge needs an estimator that contrasts equilibria, and "
+            f"{type(estimator).__name__} does not: use gradient=CenteredEP(beta=0.1)."
+        )
+    model.check_input(x)
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    with torch.enable_grad():
+        effective = model.system_parameters()
+    params = tuple(p.detach() for p in effective)
+
+    def cost_of(state: State) -> Tensor:
+        return cost(model.readout_from(state), y)
+
+    with torch.no_grad():
+        system = System.bind(model.field, x, params, model.certified_contraction())
+        field = require_energy(estimator, system)
+        wants = (False, *(p.requires_grad for p in effective))
+        problem = Problem(system, model.solver, model.tolerance, wants, model._report)
+        free = solve(system, system.initial_state(), model.solver, model.tolerance)
+        model._report("free", free)
+        phases = estimator.phases(
+            problem, free.state, lambda beta: CostNudge(cost_of, beta), active=None
+        )
+        mean = x.new_full((x.shape[0],), 1 / x.shape[0])
+        local = field.energy_gradients(
+            tuple((phase.coefficient * mean, phase.state) for phase in phases), x, params, wants
+        )
+    with torch.enable_grad():
+        # ∂(E + βC)/∂θ has a second part: the cost's own dependence on the readout.
+        direct = torch.stack(
+            [p.coefficient * p.beta * cost_of(p.state).mean() for p in phases if p.beta != 0]
+        ).sum()
+        outputs = [direct, *(p for p in effective if p.requires_grad)]
+        weights = [torch.ones_like(direct), *(g for g in local if g is not None)]
+        found = torch.autograd.grad(
+            outputs, list(named.values()), weights, allow_unused=True, materialize_grads=True
+        )
+    return dict(zip(named, found, strict=True))
+
+
+def nudged_backward(
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    *,
+    cost: Cost = cross_entropy_cost,
+    gradient: ContrastiveEstimator | None = None,
+) -> None:
+    """`nudged_gradients`, accumulated into ``p.grad`` as ``loss.backward()`` would."""
+    parameters = dict(model.named_parameters())
+    found = nudged_gradients(model, x, y, cost=cost, gradient=gradient)
+    for name, value in found.items():
+        p = parameters[name]
+        p.grad = value if p.grad is None else p.grad + value

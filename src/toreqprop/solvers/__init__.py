@@ -1,0 +1,26 @@
+"""Relaxation methods. A new one is one file and one line in ``SOLVERS``."""
+
+from __future__ import annotations
+
+from toreqprop.solvers.anderson import Anderson
+from toreqprop.solvers.base import Hook, Solver, Tolerance, Trace, solve
+from toreqprop.solvers.fixed_point import FixedPoint
+from toreqprop.solvers.gradient_descent import GradientDescent
+
+SOLVERS: dict[str, type[Solver]] = {
+    "fixed_point": FixedPoint,
+    "gradient_descent": GradientDescent,
+    "anderson": Anderson,
+}
+
+__all__ = [
+    "SOLVERS",
+    "Anderson",
+    "FixedPoint",
+    "GradientDescent",
+    "Hook",
+    "Solver",
+    "Tolerance",
+    "Trace",
+    "solve",
+]

@@ -1,0 +1,63 @@
+"""Anderson acceleration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toreqprop.errors import InvalidInputError
+from toreqprop.solution import State
+from toreqprop.solvers.base import Dynamics, Solver
+
+
+@dataclass(frozen=True)
+class Anderson(Solver):
+    """Extrapolate from the last few residuals, for each sample on its own.
+
+    ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences.
+    Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
+    """
+
+    memory: int = 4
+
+    def __post_init__(self) -> None:
+        if self.memory < 1:
+            raise InvalidInputError(f"memory must be >= 1, got {self.memory}. Typical: 3 to 6.")
+
+    def init(self, system: Dynamics, state: State) -> tuple[Tensor, ...]:
+        return ()
+
+    def step(
+        self, system: Dynamics, state: State, image: State, memory: tuple[Tensor, ...]
+    ) -> tuple[State, tuple[Tensor, ...]]:
+        point = _flatten(state)
+        gap = _flatten(image) - point
+        if not memory:
+            return image, (point, gap)
+        last_point, last_gap, *history = memory
+        moves = torch.stack([point - last_point], 1)
+        changes = torch.stack([gap - last_gap], 1)
+        if history:
+            moves = torch.cat([moves, history[0][:, : self.memory - 1]], 1)
+            changes = torch.cat([changes, history[1][:, : self.memory - 1]], 1)
+        gram = changes @ changes.mT
+        # A ridge at rounding level keeps the small system solvable when residuals line up.
+        trace = gram.diagonal(dim1=1, dim2=2).sum(1).clamp_min(torch.finfo(gram.dtype).tiny)
+        ridge = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
+        gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
+        target = changes @ gap.unsqueeze(2)
+        gamma, failed = torch.linalg.solve_ex(gram, target)
+        gamma = torch.where((failed != 0)[:, None, None], 0.0, gamma).nan_to_num(0.0, 0.0, 0.0)
+        proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
+        return _restore(proposal, state), (point, gap, moves, changes)
+
+
+def _flatten(state: State) -> Tensor:
+    return torch.cat([s.flatten(1) for s in state], 1)
+
+
+def _restore(flat: Tensor, like: State) -> State:
+    parts = flat.split([s[0].numel() for s in like], 1)
+    return tuple(p.reshape(s.shape) for p, s in zip(parts, like, strict=True))

@@ -1,0 +1,68 @@
+"""Gradient descent on the energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toreqprop.energies.system import System, neurons, per_sample
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.solution import State
+from toreqprop.solvers.base import Dynamics, Solver
+
+
+@dataclass(frozen=True)
+class GradientDescent(Solver):
+    """``a ← a − η·∂E/∂s`` with ``s = σ(a)``: the membrane potential follows the force.
+
+    In these coordinates (mirror descent with the potential G) the states stay inside σ's range.
+    With ``‖∂u/∂s‖ ≤ L`` any ``η ≤ 1/(1 + L)`` decreases the energy; where a step would raise it,
+    that sample's η is halved until it does not, so the energy never increases.
+    """
+
+    step_size: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step_size <= 1:
+            raise InvalidInputError(f"step_size must be in (0, 1], got {self.step_size}.")
+
+    def init(self, system: Dynamics, state: State) -> tuple[State, Tensor, Tensor]:
+        system = _with_energy(system)
+        energy = system.energy(state)
+        potential = tuple(system.field.activation.inverse(s) for s in state)
+        return potential, torch.full_like(energy, self.step_size), energy
+
+    def step(
+        self, system: Dynamics, state: State, image: State, memory: tuple[State, Tensor, Tensor]
+    ) -> tuple[State, tuple[State, Tensor, Tensor]]:
+        system = _with_energy(system)
+        potential, rate, energy = memory
+        descent = tuple(u - a for u, a in zip(system.preactivation(state), potential, strict=True))
+        for _ in range(_HALVINGS):
+            proposal = tuple(
+                torch.add(a, per_sample(rate, a) * d)
+                for a, d in zip(potential, descent, strict=True)
+            )
+            new_state = system.field.activate(proposal)
+            new_energy = system.energy(new_state)
+            # Differences below the rounding of a sum over all neurons carry no information.
+            noise = torch.finfo(energy.dtype).eps * neurons(state) * (1 + energy.abs())
+            rose = ~(new_energy <= energy + noise)
+            if not bool(rose.any()):
+                break
+            rate = torch.where(rose, 0.5 * rate, rate)
+        return new_state, (proposal, rate, new_energy)
+
+
+def _with_energy(system: Dynamics) -> System:
+    if not isinstance(system, System):
+        raise UnsupportedModelError(
+            f"{type(system).__name__} has no energy to descend: use solver=FixedPoint()."
+        )
+    return system
+
+
+_HALVINGS = 30
+"""Enough to shrink a step by 1e9: no smooth energy needs more."""
