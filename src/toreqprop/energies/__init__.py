@@ -5,12 +5,20 @@ from __future__ import annotations
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
-from toreqprop.energies.nudging import CostNudge, LinearNudge, Nudge
+from toreqprop.energies.nudging import (
+    AsymmetryCorrection,
+    ClampNudge,
+    CostNudge,
+    LinearNudge,
+    Nudge,
+)
 from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
     "Activation",
+    "AsymmetryCorrection",
+    "ClampNudge",
     "CostNudge",
     "DenseEnergy",
     "DenseField",

@@ -98,12 +98,15 @@ class Energy(VectorField):
         """``Σ_k Σ_i w_k[i] · ∂E_i/∂θ(s_k)`` over phases ``(w_k (batch,), s_k)``.
 
         Local in space and time: the states are constants here, no trajectory is differentiated.
-        ``G`` does not depend on θ, so only the interaction counts.
+        ``G`` does not depend on θ, so only the interaction counts. Of complex phases the real
+        part is taken.
         """
+        dtype = phases[0][1][0].dtype
 
         def total(leaf_x: Tensor, leaves: Params) -> Tensor:
-            terms = [-(w * self.interaction(s, leaf_x, leaves)).sum() for w, s in phases]
-            return torch.stack(terms).sum()
+            cast_x, cast = leaf_x.to(dtype), tuple(p.to(dtype) for p in leaves)
+            terms = [-(w * self.interaction(s, cast_x, cast)).sum() for w, s in phases]
+            return torch.stack(terms).sum().real
 
         return differentiate(total, x, params, wants)
 
