@@ -74,6 +74,10 @@ class Energy(VectorField):
         with torch.enable_grad():
             leaves = tuple(s if s.requires_grad else s.detach().requires_grad_() for s in state)
             total = self.interaction(leaves, drive[0], params).sum()
+            if total.is_complex():
+                # For analytic Φ the gradient of its real part is the conjugate of dΦ/ds.
+                found = torch.autograd.grad(total.real, leaves, create_graph=keep)
+                return tuple(g.conj() for g in found)
             return torch.autograd.grad(total, leaves, create_graph=keep)
 
     def potential(self, state: State) -> Tensor:

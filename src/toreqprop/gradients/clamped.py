@@ -9,7 +9,7 @@ direction for one sample, not quite for a batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from toreqprop.energies import ClampNudge, Gradients
@@ -32,8 +32,9 @@ class ContrastiveLearning(GradientEstimator):
     soft clamp gives the gradient itself.
     """
 
-    stiffness: float = 0.5
-    bias: ClassVar[str] = "O(1)"
+    stiffness: float = 0.25
+    order: ClassVar[int | None] = 1
+    bias: ClassVar[str] = "O(stiffness)"
     needs: ClassVar[str] = "an energy (symmetric weights)"
     paper: ClassVar[str] = "Movellan 1991; Baldi & Pineda 1991"
 
@@ -43,6 +44,9 @@ class ContrastiveLearning(GradientEstimator):
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         return _contrast(self, problem, free, cotangent, self.stiffness, 1.0)
 
+    def softer(self, factor: float) -> ContrastiveLearning:
+        return replace(self, stiffness=self.stiffness / factor)
+
 
 @dataclass(frozen=True)
 class CoupledLearning(GradientEstimator):
@@ -50,7 +54,8 @@ class CoupledLearning(GradientEstimator):
 
     eta: float = 0.1
     stiffness: float = 0.5
-    bias: ClassVar[str] = "O(η) + O(stiffness)"
+    order: ClassVar[int | None] = 1
+    bias: ClassVar[str] = "O(stiffness)"
     needs: ClassVar[str] = "an energy (symmetric weights)"
     paper: ClassVar[str] = "Stern et al. 2021"
 
@@ -60,6 +65,9 @@ class CoupledLearning(GradientEstimator):
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         return _contrast(self, problem, free, cotangent, self.stiffness, self.eta)
+
+    def softer(self, factor: float) -> CoupledLearning:
+        return replace(self, stiffness=self.stiffness / factor)
 
 
 def _contrast(

@@ -26,12 +26,15 @@ class ContinualEP(GradientEstimator):
 
     Local in time as well as in space: no equilibrium is stored. The gradient handed to the
     optimizer is the sum of the increments, so ``SGD(lr=rate)`` ends exactly where the weights were
-    when the phase ended. With ``rate → 0`` this is `OneSidedEP`; a finite rate adds a bias O(rate).
+    when the phase ended. With ``rate → 0`` this is `OneSidedEP`; a finite rate also moves the
+    equilibrium, which adds a bias O(rate/β).
     """
 
     beta: float = 0.05
     rate: float = 1e-3
-    bias: ClassVar[str] = "O(β) + O(rate)"
+    order: ClassVar[int | None] = 1
+    scale_free: ClassVar[bool] = False  # the weights move by rate times the gradient
+    bias: ClassVar[str] = "O(β) + O(rate/β)"
     needs: ClassVar[str] = "an energy (symmetric weights)"
     paper: ClassVar[str] = "Ernoult et al. 2020"
 
@@ -72,6 +75,9 @@ class ContinualEP(GradientEstimator):
         unbounded = torch.full_like(gap, torch.inf)
         problem.report("nudged", Solution(state, steps, gap / first, status, unbounded, first))
         return tuple(total)
+
+    def softer(self, factor: float) -> ContinualEP:
+        return replace(self, beta=self.beta / factor, rate=self.rate / factor**2)
 
 
 def _add(total: Tensor | None, increment: Tensor | None) -> Tensor | None:

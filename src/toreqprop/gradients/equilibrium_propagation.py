@@ -33,6 +33,7 @@ class OneSidedEP(ContrastiveEstimator):
 
     beta: float = 0.05
     negative: bool = False
+    order: ClassVar[int | None] = 1
     bias: ClassVar[str] = "O(β)"
     paper: ClassVar[str] = "Scellier & Bengio 2017"
 
@@ -55,6 +56,7 @@ class CenteredEP(ContrastiveEstimator):
     """
 
     beta: float = 0.1
+    order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Laborieux et al. 2021"
 
@@ -79,6 +81,7 @@ class RandomSignEP(ContrastiveEstimator):
     """
 
     beta: float = 0.05
+    order: ClassVar[int | None] = 1
     bias: ClassVar[str] = "O(β), O(β²) on average"
     paper: ClassVar[str] = "Laborieux et al. 2021"
 

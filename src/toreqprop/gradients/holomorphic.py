@@ -32,6 +32,7 @@ class HolomorphicEP(GradientEstimator):
 
     beta: float = 0.2
     points: int = 8
+    order: ClassVar[int | None] = 8
     bias: ClassVar[str] = "O(β^N)"
     needs: ClassVar[str] = "an energy with an analytic activation"
     paper: ClassVar[str] = "Laborieux & Zenke 2022"

@@ -66,7 +66,14 @@ class Adjoint:
     contraction: float | None
 
     def map(self, state: State) -> State:
-        product = torch.autograd.grad(self.image, self.state, state, retain_graph=True)
+        product = torch.autograd.grad(
+            self.image,
+            self.state,
+            state,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
         return tuple(g + p for g, p in zip(self.cotangent, product, strict=True))
 
     def energy(self, state: State) -> Tensor:

@@ -37,6 +37,7 @@ class VectorFieldEP(GradientEstimator):
 
     beta: float = 0.1
     correction: bool = True
+    order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Scellier et al. 2018; correction: Scurria et al. 2026"
 
