@@ -100,9 +100,7 @@ class KnownProblem:
             return torch.autograd.functional.jacobian(of, arguments[position])
 
         leaves = tuple(s.clone().requires_grad_() for s in state)
-        cotangent = torch.cat(
-            [g.flatten() for g in torch.autograd.grad(self.loss(leaves), leaves)]
-        )
+        cotangent = torch.cat([g.flatten() for g in torch.autograd.grad(self.loss(leaves), leaves)])
         eye = torch.eye(len(flat), dtype=flat.dtype)
         adjoint = torch.linalg.solve((eye - jacobian(0)).mT, cotangent)
         return self._constrain(

@@ -32,12 +32,13 @@ def serve(problem: KnownProblem, estimator: GradientEstimator) -> tuple[torch.Te
     try:
         return problem.gradients(estimator)
     except UnsupportedModelError as error:
-        # The error must name an estimator that works here.
-        named = [cls for cls in ESTIMATORS.values() if f"{cls.__name__}(" in str(error)]
-        assert named, f"the error names no estimator: {error}"
-        for cls in named:
-            problem.gradients(cls())
-        pytest.skip(f"{problem.name} cannot serve {type(estimator).__name__}")
+        message = str(error)
+    # The error must name an estimator that works here.
+    named = [cls for cls in ESTIMATORS.values() if f"{cls.__name__}(" in message]
+    assert named, f"the error names no estimator: {message}"
+    for cls in named:
+        problem.gradients(cls())
+    pytest.skip(f"{problem.name} cannot serve {type(estimator).__name__}")
 
 
 @pytest.fixture(params=sorted(ESTIMATORS))
