@@ -203,6 +203,8 @@ def _collection(task: str) -> Collection:
 def _copies(collection: Collection, file: DataFile, data_dir: Path | None) -> Iterator[Path]:
     """Every existing local copy, intact or not, in the order of preference."""
     given = data_dir or os.environ.get(DATA_VARIABLE)
+    if given and not Path(given).is_dir():
+        raise InvalidInputError(f"The data folder {given} does not exist; give an existing one.")
     folders = [Path(given, layout) for layout in collection.layouts] if given else []
     folders.append(cache_folder() / collection.task)
     if collection.system is not None:
@@ -222,7 +224,7 @@ def _fetch(collection: Collection, missing: list[DataFile]) -> dict[str, bytes]:
         names = [name for name in wanted if name not in fetched]
         if not names:
             break
-        _log.info("Fetching %s from %s.", ", ".join(names), source.label)
+        _log.info("Asking %s for %d %s files.", source.label, len(names), collection.task)
         try:
             for name, content in source.contents(names):
                 if _digest(content) == wanted[name].sha256:

