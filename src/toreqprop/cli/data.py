@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -35,14 +37,14 @@ def fetch(
 ) -> None:
     """Get the data files of the given tasks from the first source that answers, and verify them."""
     console = Console()
-    _report_log(Console(stderr=True))
     failed = False
     for name in tasks or list(TASKS):
         try:
             if not get(name).needs:
                 console.print(f"{name}: needs no data files.")
                 continue
-            contents = files.load_contents(name, data_dir)
+            with _log_shown():
+                contents = files.load_contents(name, data_dir)
         except TorEqPropError as error:
             console.print(f"{name}: {error}", style="red", markup=False, soft_wrap=True)
             failed = True
@@ -99,9 +101,16 @@ def _show(states: list[files.FileState], as_json: bool) -> None:
     Console().print(table)
 
 
-def _report_log(console: Console) -> None:
+@contextmanager
+def _log_shown() -> Iterator[None]:
     """Let the user see which source is asked and which file was refused."""
     log = logging.getLogger("toreqprop.tasks")
-    if not log.handlers:
-        log.addHandler(RichHandler(console=console, show_time=False, show_path=False))
-        log.setLevel(logging.INFO)
+    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
