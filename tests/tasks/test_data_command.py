@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import tiny_collection, tiny_contents, write_all
+from tiny_files import tiny_collection, tiny_contents, write_all
 from typer.testing import CliRunner
 
 from toreqprop.cli.data import app

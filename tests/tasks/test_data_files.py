@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from conftest import tiny_collection, tiny_contents, write_all
+from tiny_files import tiny_collection, tiny_contents, write_all
 
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.tasks import files, get, sources

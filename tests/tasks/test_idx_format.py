@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import idx_bytes
+from tiny_files import idx_bytes
 
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks.idx import parse_idx

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import TINY_TEST, TINY_TRAIN
+from tiny_files import TINY_TEST, TINY_TRAIN
 
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import TASKS, Dataset, get
