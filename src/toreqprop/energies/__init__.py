@@ -6,7 +6,12 @@ from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.nudging import CostNudge, LinearNudge, Nudge
-from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
+from toreqprop.energies.parametrizations import (
+    SpectralBall,
+    Symmetric,
+    SymmetricBall,
+    spectral_bound,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
@@ -24,6 +29,7 @@ __all__ = [
     "Params",
     "SpectralBall",
     "Symmetric",
+    "SymmetricBall",
     "System",
     "Tanh",
     "VectorField",
