@@ -30,9 +30,8 @@ def symmetric_ball(raw: Tensor, radius: float) -> tuple[Tensor, Bound]:
     source = raw.detach().contiguous()
     weight = source.new_empty(source.shape)
     array = weight.numpy()
-    symmetrise(source.numpy(), array, 0.5)
     vectors, sums = np.empty((2, 2, len(array)), array.dtype)
-    factor, bound, row = _into_ball(array, radius, vectors, sums)
+    factor, bound, row = _into_ball(source.numpy(), array, radius, vectors, sums)
     return weight, Bound(factor, bound, row, vectors, sums)
 
 
@@ -57,10 +56,10 @@ def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _into_ball(weight, radius, vectors, sums):  # type: ignore[no-untyped-def]
-    """Scale a symmetric matrix into the ball, in place."""
+def _into_ball(raw, weight, radius, vectors, sums):  # type: ignore[no-untyped-def]
+    """Write ``ball(½(A + Aᵀ))`` into ``weight``."""
+    symmetrise(raw, weight, 0.5)
     n = weight.shape[0]
-    one = weight.dtype.type(1)
     vector = np.ones(n, weight.dtype)
     for k in range(2):
         _magnitude_product(weight, vector, sums[k])
@@ -82,7 +81,7 @@ def _into_ball(weight, radius, vectors, sums):  # type: ignore[no-untyped-def]
     for i in range(n):
         for j in range(n):
             weight[i, j] *= factor
-    return float(factor * one), float(bound), row
+    return float(factor), float(bound), row
 
 
 @numba.njit(**OPTIONS)

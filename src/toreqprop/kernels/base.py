@@ -56,7 +56,7 @@ class Kernel(ABC):
         self,
         weight: Tensor,
         drive: Tensor,
-        state: Tensor,
+        state: Tensor | None,
         product: Tensor | None,
         limits: Limits,
         *,
@@ -68,7 +68,8 @@ class Kernel(ABC):
         """Iterate ``f(s) = tanh(drive + s·W)`` from ``state``, each sample until it has converged.
 
         Args:
-            weight, drive, state: (hidden, hidden), (batch, hidden), (batch, hidden).
+            weight, drive: (hidden, hidden), (batch, hidden).
+            state: (batch, hidden) where to start; None is ``tanh(drive)``.
             product: ``state·W`` where it is known; the first evaluation then costs no product.
             limits: when to stop.
             scale: (batch,) what residuals are relative to; by default ``‖f(s)‖``.
@@ -87,7 +88,3 @@ class Kernel(ABC):
         self, up: Tensor, down: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``δ = −w·(up − down)``, ``½(up + down)`` and ``Σ_batch δ``, with w (batch,)."""
-
-    @abstractmethod
-    def symmetrise(self, matrix: Tensor) -> Tensor:
-        """``½(M + Mᵀ)``."""

@@ -20,7 +20,7 @@ class TorchKernel(Kernel):
         self,
         weight: Tensor,
         drive: Tensor,
-        state: Tensor,
+        state: Tensor | None,
         product: Tensor | None,
         limits: Limits,
         *,
@@ -29,17 +29,16 @@ class TorchKernel(Kernel):
         keep: bool = True,
         record: list[Tensor] | None = None,
     ) -> Relaxed:
-        batch, hidden = state.shape
-        eps = torch.finfo(state.dtype).eps
+        batch, hidden = drive.shape
+        eps = torch.finfo(drive.dtype).eps
         factor = 1.0 if limits.contraction is None else limits.contraction
         floor = ACTIVITY_FLOOR * hidden**0.5
         done = torch.zeros(batch, 1, dtype=torch.bool)
-        gap, size, reference = state.new_zeros(3, batch, 1).unbind(0)
-        image, scratch = torch.empty_like(state), torch.empty_like(state)
+        gap, size, reference = drive.new_zeros(3, batch, 1).unbind(0)
+        image, scratch = torch.empty_like(drive), torch.empty_like(drive)
         # The start belongs to the caller; `state` and `product` are buffers of this call.
-        start, state = state, torch.empty_like(state)
-        state.copy_(start)
-        product = torch.mm(start, weight) if product is None else product.clone()
+        state = torch.tanh(drive) if state is None else state.clone()
+        product = torch.mm(state, weight) if product is None else product.clone()
         for steps in range(1, limits.max_steps + 1):
             torch.add(drive, product, out=scratch)
             scratch.tanh_()
@@ -81,7 +80,3 @@ class TorchKernel(Kernel):
     def contrast(self, up: Tensor, down: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         delta = torch.sub(down, up).mul_(weight[:, None])
         return delta, torch.lerp(up, down, 0.5), delta.sum(0)
-
-    def symmetrise(self, matrix: Tensor) -> Tensor:
-        # The transposed copy first: adding a transposed view directly misses the cache.
-        return matrix.mT.contiguous().add_(matrix).mul_(0.5)

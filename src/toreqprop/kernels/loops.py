@@ -23,6 +23,9 @@ OPTIONS: dict[str, Any] = {
 ACTIVITY, MOVED, GIVEN = 0, 1, 2
 """What residuals are relative to: ``‖f(s)‖``, ``‖f(s) − origin‖``, or the scale on entry."""
 
+PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
+"""Rows still relaxing, their products, results, and (where kept) the last iterates of results."""
+
 _TILE = 8
 """Side of a tile of a transposition: of those tried (8 to 64), the best from 128 to 1024 rows."""
 
@@ -84,16 +87,35 @@ def _distance(a, b):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    # Assigning to a slice would check for overlap first, at a cost that shows in short rows.
+    for j in range(target.shape[0]):
+        target[j] = source[j]
+
+
+@numba.njit(**OPTIONS)
+def activate(drive, out):  # type: ignore[no-untyped-def]
+    """``tanh(drive)``."""
+    for i in range(drive.shape[0]):
+        for j in range(drive.shape[1]):
+            out[i, j] = tanh(drive[i, j])
+
+
+@numba.njit(**OPTIONS)
 def evaluate(  # type: ignore[no-untyped-def]
-    product, source, origin, drive, packed, image, last_state, last_product, figures,
-    index, rows, rule, constants, final, keep,
-):  # fmt: skip
+    product, source, origin, drive, places, figures, index, rows, rule, constants, final
+):
     """Evaluate ``f`` for the packed rows; set converged samples aside, pack the others.
 
-    Row r of ``product`` and ``source`` belongs to sample ``index[r]``. Returns how many rows
-    remain (negative where ``final`` set aside rows that had not converged), and whether any
-    residual was not finite.
+    Row r of ``product`` and ``source`` belongs to sample ``index[r]``. ``places`` (slots, batch,
+    hidden) holds the packed rows and what is set aside; ``figures`` (3, batch) the residual, the
+    error bound and the scale. Returns how many rows remain (negative where ``final`` set aside
+    rows that had not converged), and whether any residual was not finite.
     """
+    packed, image = places[PACKED], places[IMAGE]
+    keep = places.shape[0] == SLOTS
+    last_state = places[LAST_STATE] if keep else image
+    last_product = places[LAST_PRODUCT] if keep else image
     factor, tol, rounding, floor, spread = constants
     remaining, unfinished, lost = 0, 0, False
     row = np.empty(drive.shape[1], drive.dtype)
@@ -116,43 +138,47 @@ def evaluate(  # type: ignore[no-untyped-def]
         figures[1, i] = (factor * gap + spread * size) / (1 - factor) if spread < np.inf else np.inf
         figures[2, i] = scale
         if done or final:
-            image[i] = row
+            _copy(row, image[i])
             if keep:
-                last_state[i] = source[r]
-                last_product[i] = product[r]
+                _copy(source[r], last_state[i])
+                _copy(product[r], last_product[i])
             if not done:
                 unfinished += 1
         else:
-            packed[remaining] = row
+            _copy(row, packed[remaining])
             index[remaining] = i
             remaining += 1
     if lost:
         # The caller stops here: what is packed is all there is.
         for r in range(remaining):
-            image[index[r]] = packed[r]
+            _copy(packed[r], image[index[r]])
     return (-unfinished if final else remaining), lost
 
 
 @numba.njit(**OPTIONS)
 def normalise(cotangent, direction, rms):  # type: ignore[no-untyped-def]
-    """See `kernels.reference.normalise`."""
+    """See `kernels.reference.normalise`; squares of float32 cannot underflow in a double."""
     batch, hidden = cotangent.shape
-    one, zero = cotangent.dtype.type(1), cotangent.dtype.type(0)
+    kind = cotangent.dtype.type
     for i in range(batch):
-        peak = zero
+        total, peak = 0.0, 1.0
         for j in range(hidden):
-            peak = max(peak, abs(cotangent[i, j]))
-        inverse = one / peak if peak > 0 else one
-        total = zero
-        for j in range(hidden):
-            value = cotangent[i, j] * inverse
-            direction[i, j] = value
+            value = np.float64(cotangent[i, j])
             total += value * value
+        if total < 1e-200:
+            peak = 0.0
+            for j in range(hidden):
+                peak = max(peak, abs(np.float64(cotangent[i, j])))
+            peak = 1.0 if peak == 0 else peak
+            total = 0.0
+            for j in range(hidden):
+                value = np.float64(cotangent[i, j]) / peak
+                total += value * value
         size = math.sqrt(total / hidden)
-        rms[i] = peak * size
-        inverse = one / size if size > 0 else one
+        rms[i] = kind(peak * size)
+        inverse = 1.0 / size if size > 0 else 1.0
         for j in range(hidden):
-            direction[i, j] *= inverse
+            direction[i, j] = kind(np.float64(cotangent[i, j]) / peak * inverse)
 
 
 @numba.njit(**OPTIONS)

@@ -41,9 +41,7 @@ def free_phase(
     record: list[Tensor] | None = None,
 ) -> Relaxed:
     """The free equilibrium, relaxed from ``tanh(drive)``; see `kernels.reference.free_phase`."""
-    return kernel.relax(
-        weight, drive, torch.tanh(drive), None, limits, keep=keep, record=record
-    )
+    return kernel.relax(weight, drive, None, None, limits, keep=keep, record=record)
 
 
 def nudged_phases(
@@ -95,15 +93,16 @@ def hebbian_updates(
 ) -> Updates:
     """Outer products of the activities at the two ends of each weight.
 
-    ``w(h₊h₊ᵀ − h₋h₋ᵀ)`` is taken as ``w(Δh̄ᵀ + h̄Δᵀ)``: one product, and the difference is formed
-    before it, where float32 still resolves it.
+    ``w(h₊h₊ᵀ − h₋h₋ᵀ)/2`` is the symmetric part of ``wΔh̄ᵀ``: one product, and the difference is
+    formed before it, where float32 still resolves it. W_rec is symmetric, so only that part of
+    its gradient counts; taking it is left to the parametrization, which does so anyway.
     """
     delta, mean, bias = kernel.contrast(*contrast)
     return Updates(
         delta @ weight_in if wants[0] else None,
         delta.mT @ x if wants[1] else None,
         bias if wants[2] else None,
-        kernel.symmetrise(delta.mT @ mean) if wants[3] else None,
+        delta.mT @ mean if wants[3] else None,
     )
 
 

@@ -72,7 +72,7 @@ class Step(NamedTuple):
 def relax(
     weight: Array,
     drive: Array,
-    state: Array,
+    state: Array | None = None,
     product: Array | None = None,
     *,
     tol: float,
@@ -87,6 +87,8 @@ def relax(
     The image of a sample that has converged is final. ``‖f(f(h)) − f(h)‖ ≤ L·‖f(h) − h‖`` with
     the contraction factor L (one where none is known).
     """
+    if state is None:
+        state = np.tanh(drive)
     if product is None:
         product = state @ weight
     hidden, eps = state.shape[1], np.finfo(state.dtype).eps
@@ -132,7 +134,7 @@ def free_phase(
 ) -> Relaxed:
     """The free equilibrium, relaxed from ``tanh(drive)``."""
     return relax(
-        weight, drive, np.tanh(drive), tol=settings.tol, max_steps=settings.max_steps,
+        weight, drive, tol=settings.tol, max_steps=settings.max_steps,
         contraction=settings.radius, record=record,
     )  # fmt: skip
 
@@ -257,7 +259,8 @@ def training_step(params: Parameters, x: Array, target: Array, settings: Setting
     direction, scale = normalise(error @ params.weight_out)
     up, down = nudged_phases(ball.weight, drive, free, direction, settings)
     delta, mean, bias = contrast(up.image, down.image, (0.5 / settings.beta) * scale)
-    recurrent = ball_gradient(symmetrise(delta.T @ mean), ball)
+    # w(h₊h₊ᵀ − h₋h₋ᵀ) is the symmetric part of 2wΔh̄ᵀ, which `ball_gradient` takes.
+    recurrent = ball_gradient(delta.T @ mean, ball)
     gradients = Parameters(delta.T @ x, bias, recurrent, error.T @ free.image, error.sum(0))
     return Step(output, loss, free, up, down, gradients)
 

@@ -20,7 +20,7 @@ class NumpyKernel(Kernel):
         self,
         weight: Tensor,
         drive: Tensor,
-        state: Tensor,
+        state: Tensor | None,
         product: Tensor | None,
         limits: Limits,
         *,
@@ -33,7 +33,7 @@ class NumpyKernel(Kernel):
         found = reference.relax(
             _array(weight),
             _array(drive),
-            _array(state),
+            None if state is None else _array(state),
             None if product is None else _array(product),
             tol=limits.tol,
             max_steps=limits.max_steps,
@@ -44,7 +44,7 @@ class NumpyKernel(Kernel):
         )
         if record is not None and states is not None:
             record.extend(torch.from_numpy(s) for s in states)
-        arrays = (_tensor(a, state.dtype) for a in found[:6])
+        arrays = (_tensor(a, drive.dtype) for a in found[:6])
         return Relaxed(*arrays, *found[6:])  # type: ignore[arg-type]
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,9 +55,6 @@ class NumpyKernel(Kernel):
         found = reference.contrast(_array(up), _array(down), _array(weight))
         delta, mean, total = (torch.from_numpy(a) for a in found)
         return delta, mean, total
-
-    def symmetrise(self, matrix: Tensor) -> Tensor:
-        return torch.from_numpy(reference.symmetrise(_array(matrix)))
 
 
 def _array(tensor: Tensor) -> reference.Array:
