@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toreqprop.certificate import Certificate, certify
 from toreqprop.errors import (
     ConvergenceError,
     ConvergenceWarning,
@@ -11,9 +12,16 @@ from toreqprop.errors import (
 )
 from toreqprop.gradients import (
     CenteredEP,
+    ContinualEP,
+    ContrastiveLearning,
+    CoupledLearning,
+    HolomorphicEP,
     ImplicitGradient,
     OneSidedEP,
+    RandomSignEP,
+    RecurrentBackprop,
     UnrolledGradient,
+    VectorFieldEP,
 )
 from toreqprop.models import (
     BackpropMLP,
@@ -31,21 +39,30 @@ __all__ = [
     "Anderson",
     "BackpropMLP",
     "CenteredEP",
+    "Certificate",
+    "ContinualEP",
+    "ContrastiveLearning",
     "ConvergenceError",
     "ConvergenceWarning",
+    "CoupledLearning",
     "EquilibriumModel",
     "FixedPoint",
     "GradientDescent",
+    "HolomorphicEP",
     "ImplicitGradient",
     "InvalidInputError",
     "LoopedMLP",
     "OneSidedEP",
+    "RandomSignEP",
+    "RecurrentBackprop",
     "Solution",
     "Status",
     "TorEqPropError",
     "Trace",
     "UnrolledGradient",
     "UnsupportedModelError",
+    "VectorFieldEP",
+    "certify",
     "nudged_backward",
     "nudged_gradients",
 ]

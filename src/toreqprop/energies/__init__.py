@@ -5,6 +5,7 @@ from __future__ import annotations
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
+<<<<<<< HEAD
 from toreqprop.energies.nudging import CostNudge, LinearNudge, Nudge
 from toreqprop.energies.parametrizations import (
     SpectralBall,
@@ -12,10 +13,22 @@ from toreqprop.energies.parametrizations import (
     SymmetricBall,
     spectral_bound,
 )
+=======
+from toreqprop.energies.nudging import (
+    AsymmetryCorrection,
+    ClampNudge,
+    CostNudge,
+    LinearNudge,
+    Nudge,
+)
+from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
+>>>>>>> main
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
     "Activation",
+    "AsymmetryCorrection",
+    "ClampNudge",
     "CostNudge",
     "DenseEnergy",
     "DenseField",

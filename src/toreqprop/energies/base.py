@@ -74,6 +74,10 @@ class Energy(VectorField):
         with torch.enable_grad():
             leaves = tuple(s if s.requires_grad else s.detach().requires_grad_() for s in state)
             total = self.interaction(leaves, drive[0], params).sum()
+            if total.is_complex():
+                # For analytic Φ the gradient of its real part is the conjugate of dΦ/ds.
+                found = torch.autograd.grad(total.real, leaves, create_graph=keep)
+                return tuple(g.conj() for g in found)
             return torch.autograd.grad(total, leaves, create_graph=keep)
 
     def potential(self, state: State) -> Tensor:
@@ -98,12 +102,15 @@ class Energy(VectorField):
         """``Σ_k Σ_i w_k[i] · ∂E_i/∂θ(s_k)`` over phases ``(w_k (batch,), s_k)``.
 
         Local in space and time: the states are constants here, no trajectory is differentiated.
-        ``G`` does not depend on θ, so only the interaction counts.
+        ``G`` does not depend on θ, so only the interaction counts. Of complex phases the real
+        part is taken.
         """
+        dtype = phases[0][1][0].dtype
 
         def total(leaf_x: Tensor, leaves: Params) -> Tensor:
-            terms = [-(w * self.interaction(s, leaf_x, leaves)).sum() for w, s in phases]
-            return torch.stack(terms).sum()
+            cast_x, cast = leaf_x.to(dtype), tuple(p.to(dtype) for p in leaves)
+            terms = [-(w * self.interaction(s, cast_x, cast)).sum() for w, s in phases]
+            return torch.stack(terms).sum().real
 
         return differentiate(total, x, params, wants)
 

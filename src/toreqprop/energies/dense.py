@@ -50,6 +50,8 @@ class DenseEnergy(Energy):
         """The Hebbian form: outer products of the activities at the two ends of a weight."""
         states = [s[0] for _, s in phases]
         weights = [per_sample(w, s) for (w, _), s in zip(phases, states, strict=True)]
+        if states[0].is_complex():
+            return super().energy_gradients(phases, x, params, wants)
         if len(phases) == 2 and torch.equal(phases[0][0], -phases[1][0]):
             # w(h₊h₊ᵀ − h₋h₋ᵀ) = w(Δh̄ᵀ + h̄Δᵀ): one product, and the difference is taken before
             # it, where float32 still resolves it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -45,10 +45,14 @@ class Problem:
 class GradientEstimator(ABC):
     """From a free equilibrium and a cotangent to the gradients of inputs and parameters.
 
-    ``bias`` is the order in β at which the estimate departs from the exact gradient (None where
-    it does not depend on β), ``needs`` says what of the model, ``paper`` where it is from.
+    ``bias`` says in words how the estimate departs from the exact gradient, ``order`` the power of
+    the nudge with which it does (None for oracles, which have no nudge), ``scale_free`` whether a
+    loss times c gives the gradient times c, ``needs`` what it asks of the model, ``paper`` where it
+    is from.
     """
 
+    order: ClassVar[int | None] = None
+    scale_free: ClassVar[bool] = True
     bias: ClassVar[str] = "exact"
     needs: ClassVar[str] = "any model"
     paper: ClassVar[str] = ""
@@ -65,6 +69,13 @@ class GradientEstimator(ABC):
         Raises:
             UnsupportedModelError: the model cannot serve this estimator; names one that works.
         """
+
+    def softer(self, factor: float) -> GradientEstimator:
+        """The same estimator with a nudge ``factor`` times weaker: its bias falls as
+        ``factor^order``, its rounding error grows. Oracles return themselves."""
+        if not hasattr(self, "beta"):
+            return self
+        return replace(self, beta=self.beta / factor)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

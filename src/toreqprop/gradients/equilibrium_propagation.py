@@ -1,4 +1,4 @@
-"""Equilibrium propagation proper: one-sided and centred contrasts of equilibria.
+"""Equilibrium propagation proper: one-sided, centred and random-sign contrasts of equilibria.
 
 ``dC/dθ ≈ (1/β)·[∂E/∂θ(s_β) − ∂E/∂θ(s_0)]`` and ``(1/2β)·[∂E/∂θ(s_β) − ∂E/∂θ(s_−β)]``.
 β is in units of the normalised cotangent: β = 0.1 moves a preactivation by 0.1 on average.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from toreqprop.gradients.base import (
@@ -32,6 +33,7 @@ class OneSidedEP(ContrastiveEstimator):
 
     beta: float = 0.05
     negative: bool = False
+    order: ClassVar[int | None] = 1
     bias: ClassVar[str] = "O(β)"
     paper: ClassVar[str] = "Scellier & Bengio 2017"
 
@@ -58,6 +60,7 @@ class CenteredEP(ContrastiveEstimator):
     """
 
     beta: float = 0.1
+    order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Laborieux et al. 2021"
 
@@ -75,3 +78,26 @@ class CenteredEP(ContrastiveEstimator):
         down = problem.relax(nudge(-self.beta), mirrored(free, up.state), up.scale)
         weight = 0.5 / self.beta
         return Phase(weight, self.beta, up.state), Phase(-weight, -self.beta, down.state)
+
+
+@dataclass(frozen=True)
+class RandomSignEP(ContrastiveEstimator):
+    """`OneSidedEP` with the sign of β drawn anew at every backward pass.
+
+    One nudged relaxation; the O(β) biases of the two signs are opposite, so over many steps they
+    average out. The sign comes from torch's global generator: `torch.manual_seed` reproduces it.
+    """
+
+    beta: float = 0.05
+    order: ClassVar[int | None] = 1
+    bias: ClassVar[str] = "O(β), O(β²) on average"
+    paper: ClassVar[str] = "Laborieux et al. 2021"
+
+    def __post_init__(self) -> None:
+        check_beta(self.beta)
+
+    def phases(
+        self, problem: Problem, free: State, nudge: MakeNudge, active: Tensor | None
+    ) -> tuple[Phase, ...]:
+        negative = bool(torch.rand(()) < 0.5)
+        return OneSidedEP(self.beta, negative).phases(problem, free, nudge, active)

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Gradients, System
+from toreqprop.energies import Gradients, System, sample_norm
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients.base import GradientEstimator, Problem
 from toreqprop.solution import State
-from toreqprop.solvers import Anderson, Solver, Tolerance, solve
+from toreqprop.solvers import Anderson, FixedPoint, Solver, Tolerance, solve
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,26 @@ class ImplicitGradient(GradientEstimator):
         adjoint, leaves, image = linearise(problem, free, cotangent)
         double = cotangent[0].dtype == torch.float64
         tol = self.tol if self.tol is not None else (1e-12 if double else 1e-6)
-        solution = solve(adjoint, cotangent, self.solver, Tolerance(tol, self.max_steps))
+        limit = Tolerance(tol, self.max_steps)
+        solution = solve(adjoint, cotangent, self.solver, limit, scale=sample_norm(cotangent))
+        problem.report("adjoint", solution)
+        return pull_back(problem, leaves, image, solution.state)
+
+
+@dataclass(frozen=True)
+class RecurrentBackprop(GradientEstimator):
+    """The same adjoint, relaxed as a second network would: plain iteration, the model's tol.
+
+    Needs a circuit with transposed weights; the form in which implicit gradients were first found.
+    """
+
+    bias: ClassVar[str] = "O(tol)"
+    paper: ClassVar[str] = "Almeida 1987; Pineda 1987"
+
+    def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
+        adjoint, leaves, image = linearise(problem, free, cotangent)
+        scale = sample_norm(cotangent)
+        solution = solve(adjoint, cotangent, FixedPoint(), problem.tolerance, scale=scale)
         problem.report("adjoint", solution)
         return pull_back(problem, leaves, image, solution.state)
 
@@ -47,7 +66,14 @@ class Adjoint:
     contraction: float | None
 
     def map(self, state: State) -> State:
-        product = torch.autograd.grad(self.image, self.state, state, retain_graph=True)
+        product = torch.autograd.grad(
+            self.image,
+            self.state,
+            state,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
         return tuple(g + p for g, p in zip(self.cotangent, product, strict=True))
 
     def energy(self, state: State) -> Tensor:

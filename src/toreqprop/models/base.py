@@ -18,7 +18,7 @@ from toreqprop.errors import (
     InvalidInputError,
     UnsupportedModelError,
 )
-from toreqprop.gradients import CenteredEP, GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint, Hook, Solver, Tolerance, Trace, solve
@@ -62,7 +62,9 @@ class EquilibriumModel(nn.Module, ABC):
             get_kernel(kernel)  # refuses an unknown name
         Tolerance(tol, max_steps)  # refuses bad values here, where the user wrote them
         self.field = field
-        self.gradient = CenteredEP() if gradient is None else gradient
+        if gradient is None:
+            gradient = CenteredEP() if isinstance(field, Energy) else VectorFieldEP()
+        self.gradient: GradientEstimator = gradient
         self.solver = FixedPoint() if solver is None else solver
         self.tol = tol
         self.max_steps = max_steps

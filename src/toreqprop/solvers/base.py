@@ -114,7 +114,7 @@ def solve(
         gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
         size = sample_norm(image)
         if relative_to_first:
-            scale = gap if scale is None else gap * scale
+            scale = gap if scale is None else torch.where(torch.isinf(scale), scale, gap * scale)
             relative_to_first = False
         reference = size.clamp_min(floor) if scale is None else scale
         if kept is not None:

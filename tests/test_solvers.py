@@ -1,0 +1,201 @@
+"""Every solver in the registry: the same equilibrium, honest residuals, proven bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import toreqprop as teq
+from tests.problems import ENERGY_PROBLEMS, KnownProblem, contracting
+from toreqprop.energies import DenseEnergy, DenseField, LinearNudge, System, sample_norm
+from toreqprop.solution import Status
+from toreqprop.solvers import SOLVERS, FixedPoint, Solver, Tolerance, Trace, solve
+
+
+@pytest.fixture(params=sorted(SOLVERS))
+def solver(request: pytest.FixtureRequest) -> Solver:
+    return SOLVERS[request.param]()
+
+
+def dense_system(size: int, norm: float, seed: int, batch: int = 4) -> System:
+    generator = torch.Generator().manual_seed(seed)
+    weight_in = torch.eye(size, dtype=torch.float64)
+    x = torch.randn(batch, size, dtype=torch.float64, generator=generator)
+    recurrent = contracting(size, seed, symmetric=True, norm=norm)
+    bias = torch.zeros(size, dtype=torch.float64)
+    return System.bind(DenseEnergy(), x, (weight_in, bias, recurrent), contraction=norm)
+
+
+def exact_equilibrium(system: System) -> torch.Tensor:
+    """Newton's method on ``s − f(s)`` with dense Jacobians, to machine precision."""
+    (state,) = system.initial_state()
+    weight = system.params[2]
+    for _ in range(100):
+        state = system.map((state,))[0]
+    for _ in range(50):
+        image = system.map((state,))[0]
+        slope = 1 - image**2
+        jacobian = torch.eye(state.shape[1], dtype=torch.float64) - slope[:, :, None] * weight
+        step = torch.linalg.solve(jacobian, (image - state).unsqueeze(2)).squeeze(2)
+        state = state + step
+        if float(step.abs().max()) < 1e-16:
+            break
+    return state
+
+
+@pytest.mark.parametrize("problem", ENERGY_PROBLEMS, ids=lambda p: p.name)
+def test_every_solver_reaches_the_same_equilibrium(solver: Solver, problem: KnownProblem) -> None:
+    system = System.bind(problem.field, problem.x, problem.params)
+    solution = solve(system, system.initial_state(), solver, Tolerance(1e-11, 5000))
+    assert solution.status is Status.CONVERGED
+    for found, known in zip(solution.state, problem.equilibrium(), strict=True):
+        assert torch.allclose(found, known, atol=1e-9)
+
+
+def test_residual_is_the_fixed_point_residual(solver: Solver) -> None:
+    system = dense_system(8, 0.8, 0, batch=1)  # one sample: nothing is frozen before the end
+    trace = Trace(keep_states=True)
+    solution = solve(system, system.initial_state(), solver, Tolerance(1e-6, 500), trace=trace)
+    last = trace.states[-1]
+    gap = sample_norm((system.map(last)[0] - last[0],))
+    size = sample_norm(system.map(last))
+    assert torch.allclose(trace.residuals[-1], gap / size, rtol=1e-6)
+    assert torch.allclose(solution.residual, gap / size, rtol=1e-6)
+    assert bool((solution.residual <= 1e-6).all())
+    assert len(trace.residuals) == solution.steps
+
+
+def test_energy_never_increases_along_gradient_descent() -> None:
+    for norm, seed in ((0.8, 0), (0.95, 1), (5.0, 2), (20.0, 3)):
+        system = dense_system(10, norm, seed)
+        generator = torch.Generator().manual_seed(seed)
+        start = (torch.rand(4, 10, dtype=torch.float64, generator=generator) * 1.8 - 0.9,)
+        trace = Trace(keep_energies=True)
+        solve(system, start, teq.GradientDescent(), Tolerance(1e-9, 300), trace=trace)
+        energies = torch.stack(trace.energies)
+        # One rounding of a sum over ten neurons.
+        assert float((energies[1:] - energies[:-1]).max()) <= 1e-12
+        assert float((energies[0] - energies[-1]).min()) > 1e-3
+
+
+def test_plain_iteration_can_raise_the_energy() -> None:
+    """The check above is not vacuous: without spectral control a fixed-point step does raise it."""
+    system = dense_system(10, 5.0, 2)
+    generator = torch.Generator().manual_seed(2)
+    start = (torch.rand(4, 10, dtype=torch.float64, generator=generator) * 1.8 - 0.9,)
+    trace = Trace(keep_energies=True)
+    solve(system, start, FixedPoint(), Tolerance(1e-9, 50), trace=trace)
+    energies = torch.stack(trace.energies)
+    assert float((energies[1:] - energies[:-1]).max()) > 1e-3
+
+
+def test_descent_also_holds_under_a_nudge() -> None:
+    system = dense_system(10, 0.9, 4)
+    direction = torch.randn(4, 10, dtype=torch.float64)
+    nudged = system.nudged(LinearNudge((direction,), 0.5))
+    trace = Trace(keep_energies=True)
+    solve(nudged, nudged.initial_state(), teq.GradientDescent(), Tolerance(1e-9, 300), trace=trace)
+    energies = torch.stack(trace.energies)
+    assert float((energies[1:] - energies[:-1]).max()) <= 1e-12
+
+
+def test_gradient_descent_refuses_a_field_without_energy() -> None:
+    symmetric = dense_system(4, 0.5, 0)
+    field = System.bind(DenseField(), symmetric.x, symmetric.params)
+    with pytest.raises(teq.UnsupportedModelError, match="FixedPoint"):
+        solve(field, field.initial_state(), teq.GradientDescent(), Tolerance())
+
+
+def test_converged_samples_are_frozen(solver: Solver) -> None:
+    """An easy sample's result does not change with the company it keeps."""
+    system = dense_system(8, 0.95, 5)
+    easy = system.x.clone()
+    easy[0] *= 20  # saturated neurons settle at once
+    tolerance = Tolerance(1e-4, 2000)
+
+    def relax(x: torch.Tensor) -> teq.Solution:
+        bound = System.bind(system.field, x, system.params)
+        return solve(bound, bound.initial_state(), solver, tolerance)
+
+    together, alone = relax(easy), relax(easy[:1])
+    assert alone.steps < together.steps
+    assert torch.allclose(together.state[0][0], alone.state[0][0], rtol=0, atol=1e-14)
+
+
+def test_stops_at_max_steps_and_says_so(solver: Solver) -> None:
+    system = dense_system(8, 0.95, 6)
+    solution = solve(system, system.initial_state(), solver, Tolerance(1e-12, 3))
+    assert solution.steps == 3
+    assert solution.status is Status.MAX_STEPS
+    assert "max_steps" in solution.status.value
+    assert solution.worst_residual > 1e-12
+
+
+def test_divergence_is_a_status() -> None:
+    system = dense_system(4, 0.5, 0)
+    broken = System.bind(system.field, system.x * float("inf"), system.params)
+    solution = solve(broken, broken.initial_state(), FixedPoint(), Tolerance())
+    assert solution.status is Status.DIVERGED
+
+
+def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
+    system = dense_system(30, 0.98, 7)
+    system = System.bind(system.field, 0.05 * system.x, system.params)
+    counts = {
+        s: solve(system, system.initial_state(), s, Tolerance(1e-8, 5000)).steps
+        for s in (FixedPoint(), teq.Anderson())
+    }
+    assert counts[teq.Anderson()] < 0.5 * counts[FixedPoint()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.integers(1, 24),
+    norm=st.floats(0.01, 0.99),
+    seed=st.integers(0, 10_000),
+    tol=st.sampled_from([1e-1, 1e-2, 1e-4, 1e-8, 1e-13]),
+    name=st.sampled_from(sorted(SOLVERS)),
+    stop=st.integers(1, 40),
+)
+def test_error_bound_is_never_violated(
+    size: int, norm: float, seed: int, tol: float, name: str, stop: int
+) -> None:
+    """The proven bound against a solution to machine precision, converged or not."""
+    system = dense_system(size, norm, seed)
+    solution = solve(system, system.initial_state(), SOLVERS[name](), Tolerance(tol, stop))
+    distance = sample_norm((solution.state[0] - exact_equilibrium(system),))
+    # Newton itself stops within a few roundings of the equilibrium.
+    newton = 1e-15 * size / (1 - norm)
+    assert bool((distance <= solution.error_bound + newton).all())
+    assert bool(torch.isfinite(solution.error_bound).all())
+
+
+def test_error_bound_is_not_vacuous() -> None:
+    system = dense_system(16, 0.6, 3)
+    solution = solve(system, system.initial_state(), FixedPoint(), Tolerance(1e-4, 100))
+    distance = sample_norm((solution.state[0] - exact_equilibrium(system),))
+    assert float((solution.error_bound / distance).min()) < 50
+
+
+def test_no_bound_without_contraction() -> None:
+    model = teq.LoopedMLP(4, 6, 2, spectral_norm=False, on_failure="ignore")
+    with torch.no_grad():
+        model.recurrent.parametrizations.weight.original.mul_(100)
+    assert model.lipschitz() > 1
+    assert bool(torch.isinf(model.equilibrium(torch.randn(3, 4)).error_bound).all())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: FixedPoint(damping=0.0),
+        lambda: FixedPoint(damping=1.5),
+        lambda: teq.GradientDescent(step_size=-1),
+        lambda: teq.Anderson(memory=0),
+    ],
+)
+def test_bad_solver_settings(build: object) -> None:
+    with pytest.raises(teq.InvalidInputError):
+        build()  # type: ignore[operator]
