@@ -13,7 +13,12 @@ from toreqprop.energies.nudging import (
     LinearNudge,
     Nudge,
 )
-from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
+from toreqprop.energies.parametrizations import (
+    SpectralBall,
+    Symmetric,
+    SymmetricBall,
+    spectral_bound,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
@@ -34,6 +39,7 @@ __all__ = [
     "Params",
     "SpectralBall",
     "Symmetric",
+    "SymmetricBall",
     "System",
     "Tanh",
     "VectorField",
