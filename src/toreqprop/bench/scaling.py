@@ -66,8 +66,13 @@ def measure(setup: Setup, on_point: Callable[[], None] | None = None) -> Scaling
         ours, baseline = row.of(OURS), row.of(BASELINE)
         points.append(
             Point(
-                varied, value, ours.best_ms, baseline.best_ms, ours.ratio,
-                sum(ours.steps.values()), row.contraction,
+                varied,
+                value,
+                ours.best_ms,
+                baseline.best_ms,
+                ours.ratio,
+                sum(ours.steps.values()),
+                row.contraction,
             )  # fmt: skip
         )
         if on_point is not None:
