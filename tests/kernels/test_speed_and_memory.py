@@ -47,10 +47,24 @@ def test_scaling_figure_is_drawn_from_the_measurements(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_is_flat_in_the_steps(tmp_path):
-    curves = memory.measure(steps=(10, 200), hidden=(64, 128))
+def test_memory_is_flat_in_the_steps():
+    few, many = (memory.in_new_process("TorEqProp", steps, 64) for steps in (10, 200))
+    unrolled = memory.in_new_process("unrolled", 200, 64)
     # A twentieth is the project's own bound; pages and libraries account for less.
-    assert curves.growth("TorEqProp") <= 1.05
-    assert curves.growth("unrolled") > 5
+    assert many.peak_mb <= 1.05 * few.peak_mb
+    assert unrolled.peak_mb > 5 * many.peak_mb
+
+
+def test_memory_figure_is_drawn_from_the_measurements(tmp_path):
+    def points(attribute):
+        return tuple(
+            memory.Point(method, **{"steps": 10, "hidden": 64, attribute: value}, peak_mb=value)
+            for method in memory.METHODS
+            for value in (10, 20)
+        )
+
+    curves = memory.MemoryCurves(points("steps"), points("hidden"), {})
+    assert curves.growth("unrolled") == 2
     assert all(p.stat().st_size > 0 for p in memory.draw(curves, tmp_path))
-    assert json.loads(json.dumps(curves.as_dict()))["growth_from_fewest_to_most_steps"]
+    plain = json.loads(json.dumps(curves.as_dict()))
+    assert plain["growth_from_fewest_to_most_steps"]["TorEqProp"] == 2

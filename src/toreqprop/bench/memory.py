@@ -69,7 +69,7 @@ def measure(
         raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
 
     def point(method: str, count: int, size: int) -> Point:
-        found = _in_new_process(method, count, size)
+        found = in_new_process(method, count, size)
         if on_point is not None:
             on_point()
         return found
@@ -89,7 +89,8 @@ def measure(
     )
 
 
-def _in_new_process(method: str, steps: int, hidden: int) -> Point:
+def in_new_process(method: str, steps: int, hidden: int) -> Point:
+    """`peak_of_one_step` in a process of its own."""
     command = [sys.executable, "-m", __name__, method, str(steps), str(hidden)]
     # Every tensor its own mapping, given back when it is freed: the mark counts live memory only.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
