@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from toreqprop.kernels import KERNELS, get_kernel, phases, reference
