@@ -70,3 +70,37 @@ def test_beta_sweep_measures_the_orders_and_draws(tmp_path: Path) -> None:
     paths = beta_sweep.draw(sweep, tmp_path)
     assert {p.suffix for p in paths} == {".svg", ".png"}
     assert all(p.stat().st_size > 5000 for p in paths)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--kernel", "auto"],
+        ["--kernel", "torch", "--gradient", "holomorphic", "--beta", "0.1"],
+        ["--kernel", "numpy", "--batch-size", "32"],
+        ["--model", "hopfield", "--solver", "gauss_seidel"],
+        ["--model", "backprop"],
+    ],
+    ids=" ".join,
+)
+def test_train_learns(options: list[str]) -> None:
+    command = ["train", "digits", "--hidden", "32", "--epochs", "6", "--learning-rate"]
+    rate = "0.3" if "numpy" in options else "0.005"
+    result = run(app, [*command, rate, "--json", *options])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output[result.output.index("{") :])
+    assert found["accuracy"] > 0.85
+    assert found["chance"] < 0.15
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--model", "other"], "choose looped"),
+        (["--solver", "other"], "choose one of"),
+        (["--kernel", "numpy", "--model", "backprop"], "looped"),
+    ],
+)
+def test_train_mistakes(options: list[str], advice: str) -> None:
+    result = run(app, ["train", "digits", *options])
+    assert advice in str(result.exception)

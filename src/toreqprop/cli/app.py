@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from toreqprop.cli import certify, data, estimators, info, memory, speed
+from toreqprop.cli import certify, data, estimators, info, memory, speed, train
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ def settings(
 
 
 app.add_typer(data.app, name="data")
+app.command()(train.train)
 app.command()(certify.certify)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)

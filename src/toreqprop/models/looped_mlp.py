@@ -94,9 +94,24 @@ class LoopedMLP(EquilibriumModel):
             parametrize.register_parametrization(self.recurrent, "weight", Symmetric())
         elif spectral_norm:
             parametrize.register_parametrization(self.recurrent, "weight", SpectralBall(radius))
+        # In __dict__, not registered: the module itself stays where torch put it.
+        constrained: Any = self.recurrent
+        self.__dict__["_parametrization"] = (
+            constrained.parametrizations["weight"] if symmetric or spectral_norm else None
+        )
 
     def system_parameters(self) -> Params:
-        return (self.input.weight, self.input.bias, self.recurrent.weight)
+        return (self.input.weight, self.input.bias, self._recurrent_weight())
+
+    def _recurrent_weight(self) -> Tensor:
+        """``self.recurrent.weight``, without the attribute look-ups of a parametrized module.
+
+        Those cost more than the parametrization itself where layers are small.
+        """
+        chain: Any = self.__dict__["_parametrization"]
+        if chain is None or len(chain) != 1:
+            return self.recurrent.weight
+        return chain[0].forward(chain.original)
 
     def readout_from(self, state: State) -> Tensor:
         return self.readout(state[0])
