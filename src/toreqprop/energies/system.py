@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.energies.base import Energy, Params, VectorField
-from toreqprop.energies.nudging import Nudge
+from toreqprop.energies.nudging import LinearNudge, Nudge
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 
@@ -35,8 +35,9 @@ class System:
         return System(field, x, params, field.prepare(x, params), contraction=contraction)
 
     def nudged(self, nudge: Nudge) -> System:
-        """The same system under a nudge."""
-        return replace(self, nudge=nudge)
+        """The same system under a nudge; only a constant force keeps the contraction factor."""
+        kept = self.contraction if isinstance(nudge, LinearNudge) else None
+        return replace(self, nudge=nudge, contraction=kept)
 
     def initial_state(self) -> State:
         return self.field.initial_state(self.drive, self.params)

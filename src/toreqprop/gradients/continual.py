@@ -17,6 +17,7 @@ from toreqprop.gradients.base import (
     normalise,
     require_energy,
 )
+from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Solution, State, Status
 
 
@@ -56,7 +57,7 @@ class ContinualEP(GradientEstimator):
             gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
             steps += 1
             if steps == 1:
-                first = torch.where(scale > 0, gap, torch.inf)
+                first = torch.where(scale > 0, NUDGE_SLACK * gap, torch.inf)
             increment = system.field.energy_gradients(  # type: ignore[attr-defined]
                 ((weight, image), (-weight, state)), system.x, system.params, problem.wants
             )

@@ -73,7 +73,8 @@ class Kernel(ABC):
             product: ``state·W`` where it is known; the first evaluation then costs no product.
             limits: when to stop.
             scale: (batch,) what residuals are relative to; by default ``‖f(s)‖``.
-            origin: (batch, hidden); residuals are relative to ``‖f(state) − origin‖``, and a
+            origin: (batch, hidden); residuals are relative to ``‖f(state) − origin‖`` times
+                `reference.NUDGE_SLACK`, or ``‖f(s)‖`` where that is less; a
                 sample for which that is zero stops at once.
             keep: whether the last iterate and its product are returned.
             record: receives a copy of every ``f(s)``.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from toreqprop.kernels import loops
 from toreqprop.kernels.base import Kernel, Limits, Relaxed
-from toreqprop.kernels.reference import ACTIVITY_FLOOR, ROUNDING_FLOOR
+from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
 
 
 class NumbaKernel(Kernel):
@@ -119,7 +119,7 @@ _LARGEST_ADAPTIVE_BLOCK = (32 << 20) - (64 << 10)
 
 @cache
 def _constants(limits: Limits, hidden: int, dtype: torch.dtype) -> np.ndarray:
-    """Contraction factor, tol, rounding floor, activity floor, rounding of a product."""
+    """Contraction factor, tol, rounding floor, activity floor, rounding of a product, slack."""
     eps = torch.finfo(dtype).eps
     bounded = limits.contraction is not None and limits.contraction < 1
     return np.array(
@@ -129,6 +129,7 @@ def _constants(limits: Limits, hidden: int, dtype: torch.dtype) -> np.ndarray:
             ROUNDING_FLOOR * eps,
             ACTIVITY_FLOOR * hidden**0.5,
             hidden * eps if bounded else np.inf,
+            NUDGE_SLACK,
         ]
     )
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels.base import Kernel, Limits, Relaxed
-from toreqprop.kernels.reference import ACTIVITY_FLOOR, ROUNDING_FLOOR
+from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
 
 
 class TorchKernel(Kernel):
@@ -53,7 +53,8 @@ class TorchKernel(Kernel):
             if origin is not None:
                 torch.sub(image, origin, out=scratch)
                 moved = torch.linalg.vector_norm(scratch, dim=1)
-                scale, origin = torch.where(moved > 0, moved, torch.inf), None
+                nudged = torch.minimum(NUDGE_SLACK * moved, size[:, 0].clamp_min(floor))
+                scale, origin = torch.where(moved > 0, nudged, torch.inf), None
             reference = size.clamp_min(floor) if scale is None else scale[:, None]
             if record is not None:
                 record.append(image.clone())

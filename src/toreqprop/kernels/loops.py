@@ -116,7 +116,7 @@ def evaluate(  # type: ignore[no-untyped-def]
     keep = places.shape[0] == SLOTS
     last_state = places[LAST_STATE] if keep else image
     last_product = places[LAST_PRODUCT] if keep else image
-    factor, tol, rounding, floor, spread = constants
+    factor, tol, rounding, floor, spread, slack = constants
     remaining, unfinished, lost = 0, 0, False
     row = np.empty(drive.shape[1], drive.dtype)
     for r in range(rows):
@@ -128,7 +128,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         elif rule == MOVED:
             moved = _distance(row, origin[i])
             # A sample that the nudge does not move has nothing to relax.
-            scale = np.inf if moved == 0 else moved
+            scale = np.inf if moved == 0 else min(slack * moved, max(size, floor))
         else:
             scale = figures[2, i]
         done = factor * gap <= tol * scale or gap <= rounding * size

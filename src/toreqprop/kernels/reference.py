@@ -26,6 +26,11 @@ ROUNDING_FLOOR = 4.0
 """No residual below this many units of rounding of ``‖f(h)‖`` is asked for."""
 
 
+NUDGE_SLACK = 10.0
+"""A nudged phase is solved to ``tol`` of its activity, and to this many ``tol`` of how far the
+nudge moved it: at the default 1e-3, its share of the gradient is right to one per cent."""
+
+
 class Parameters(NamedTuple):
     """W_in (hidden, inputs), b, A (hidden, hidden), W_out (outputs, hidden), c."""
 
@@ -106,7 +111,9 @@ def relax(
         if origin is not None:
             # A sample that the nudge does not move has nothing to relax.
             moved = norm(new - origin)
-            scale, origin = np.where(moved > 0, moved, np.inf), None
+            activity = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
+            nudged = np.minimum(NUDGE_SLACK * moved, activity)
+            scale, origin = np.where(moved > 0, nudged, np.inf), None
         floor = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
         reference = np.where(active, floor if scale is None else scale, reference)
         if record is not None:

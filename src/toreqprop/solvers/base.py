@@ -12,15 +12,8 @@ from torch import Tensor
 
 from toreqprop.energies.system import neurons, per_sample, sample_norm
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
 from toreqprop.solution import Solution, State, Status
-
-ACTIVITY_FLOOR = 1e-3
-"""Residuals are relative to ``‖f(s)‖``, but never to less than this activity per neuron: neurons
-live in [-1, 1], and an equilibrium at zero would otherwise never count as reached."""
-
-ROUNDING_FLOOR = 4.0
-"""No residual below this many units of rounding of ``‖f(s)‖`` is asked for: each neuron's map
-ends in one rounding of a preactivation and one of σ, on either side of the difference."""
 
 
 class Dynamics(Protocol):
@@ -105,7 +98,8 @@ def solve(
 
     A sample that has converged is frozen at ``f(s)``: what happens to the rest of the batch no
     longer changes it. ``scale`` (batch,) is what residuals are relative to, by default ``‖f(s)‖``;
-    with ``relative_to_first`` it is the residual at ``start`` (times ``scale`` where given).
+    with ``relative_to_first`` it is `NUDGE_SLACK` times the residual at ``start`` where that is
+    less (and an infinite ``scale`` lets a sample stop at once).
     The last iterate's image is returned, so with a contraction factor ``L`` the distance to the
     true equilibrium is at most ``L/(1 − L)·‖f(s) − s‖``, whatever the method.
     """
@@ -121,7 +115,8 @@ def solve(
         gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
         size = sample_norm(image)
         if relative_to_first:
-            scale = gap if scale is None else torch.where(torch.isinf(scale), scale, gap * scale)
+            nudged = torch.minimum(NUDGE_SLACK * gap, size.clamp_min(floor))
+            scale = nudged if scale is None else torch.where(torch.isinf(scale), scale, nudged)
             relative_to_first = False
         reference = size.clamp_min(floor) if scale is None else scale
         if kept is not None:
