@@ -14,6 +14,7 @@ COUPLING, HANGING_COUPLING, LEAN = 1.0, 1.5, 0.75
 all within one step of each other, the triple with the shortest worst episode."""
 
 DISTURBANCE = Disturbance(probability=0.05, longest=1)
+"""Enough to leave the expert's own paths now and then; it adds some six steps to an episode."""
 
 
 def expert(observations: np.ndarray) -> np.ndarray:

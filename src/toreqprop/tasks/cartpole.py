@@ -9,12 +9,14 @@ from toreqprop.tasks.dataset import Dataset
 
 ENVIRONMENT = "CartPole-v1"
 
-GAINS = np.array([0.05, 0.2, 1.0, 0.8], np.float32)
-"""Weights of cart position, cart velocity, pole angle and pole velocity. Of nine gain
-vectors tried by hand, seven of which score 500, the one whose clones were the most accurate."""
+GAINS = np.array([0.1, 0.3, 1.0, 1.6], np.float32)
+"""Weights of cart position, cart velocity, pole angle and pole velocity. Nineteen gain
+vectors were tried by hand; fourteen scored 500, and this is the one of them whose clones did best
+in the last round of trials: a strong weight on the pole's velocity keeps more of the visited states
+clear of the switching plane, which the pole chatters across."""
 
 DISTURBANCE = Disturbance(probability=0.05, longest=5)
-"""Undisturbed, the expert holds the pole within a degree of upright: nothing to learn from."""
+"""Undisturbed, the expert holds the pole within about four degrees of upright: too narrow."""
 
 
 def expert(observations: np.ndarray) -> np.ndarray:
