@@ -1,0 +1,1 @@
+"""The multi-task benchmark: runs, their statistics, and the reports that render them."""
