@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from toreqprop.cli import data, info
+from toreqprop.cli import benchmark, data, info
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(info.info)
+app.command()(benchmark.benchmark)
 
 
 def main() -> None:
