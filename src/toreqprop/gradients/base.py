@@ -57,6 +57,11 @@ class GradientEstimator(ABC):
     needs: ClassVar[str] = "any model"
     paper: ClassVar[str] = ""
 
+    @property
+    def betas(self) -> tuple[float, float] | None:
+        """(β₁, β₂) where the estimate is ``[∂E/∂θ(s_β₁) − ∂E/∂θ(s_β₂)]/(β₁ − β₂)``, else None."""
+        return None
+
     @abstractmethod
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         """``⟨cotangent, ds*/dθ⟩`` for x and every parameter in ``problem.wants``.
