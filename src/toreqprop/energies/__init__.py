@@ -5,15 +5,6 @@ from __future__ import annotations
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
-<<<<<<< HEAD
-from toreqprop.energies.nudging import CostNudge, LinearNudge, Nudge
-from toreqprop.energies.parametrizations import (
-    SpectralBall,
-    Symmetric,
-    SymmetricBall,
-    spectral_bound,
-)
-=======
 from toreqprop.energies.nudging import (
     AsymmetryCorrection,
     ClampNudge,
@@ -21,8 +12,12 @@ from toreqprop.energies.nudging import (
     LinearNudge,
     Nudge,
 )
-from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
->>>>>>> main
+from toreqprop.energies.parametrizations import (
+    SpectralBall,
+    Symmetric,
+    SymmetricBall,
+    spectral_bound,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
