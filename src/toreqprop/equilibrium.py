@@ -1,4 +1,4 @@
-"""Where relaxation meets autograd: forward is the free phase, backward the nudged ones."""
+"""Where relaxation meets autograd: the one Function whose backward is a nudged phase."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-from toreqprop.energies import DenseEnergy, Params, System, Tanh, VectorField
+from toreqprop.energies import DenseEnergy, Gradients, Params, System, Tanh, VectorField
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.kernels import Kernel, Limits, get_kernel, phases
 from toreqprop.solution import State
@@ -46,9 +47,6 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> State:
     """
     if isinstance(settings.gradient, UnrolledGradient):
         return settings.gradient.trajectory(settings.field, x, params)
-    kernel = _covering_kernel(settings, x)
-    if kernel is not None:
-        return (_KernelEquilibrium.apply(settings, kernel, x, *params),)
     return _Equilibrium.apply(settings, x, *params)
 
 
@@ -74,18 +72,22 @@ class _Equilibrium(torch.autograd.Function):
     """Forward: free phase. Backward: nudged phases. No graph through either."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, settings: Settings, x: Tensor, *params: Tensor) -> State:
+    def forward(ctx: Any, settings: Settings, x: Tensor, *params: Tensor) -> State:
+        ctx.settings, ctx.kernel = settings, _covering_kernel(settings, x)
+        if ctx.kernel is not None:
+            return _forward_by_kernel(ctx, x, params)
         system = System.bind(settings.field, x, params, settings.contraction)
         solution = solve(system, system.initial_state(), settings.solver, settings.tolerance)
         settings.report("free", solution)
-        ctx.settings = settings  # type: ignore[attr-defined]
-        ctx.counts = (len(params), len(system.drive))  # type: ignore[attr-defined]
+        ctx.counts = (len(params), len(system.drive))
         ctx.save_for_backward(x, *params, *system.drive, *solution.state)
         return solution.state
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.kernel is not None:
+            return (None, *_backward_by_kernel(ctx, cotangent[0]))
         settings: Settings = ctx.settings
         x, *rest = ctx.saved_tensors
         n_params, n_drive = ctx.counts
@@ -103,33 +105,25 @@ class _Equilibrium(torch.autograd.Function):
         return (None, *settings.gradient.backward(problem, free, cotangent))
 
 
-class _KernelEquilibrium(torch.autograd.Function):
-    """The same for one dense layer, by a kernel."""
+def _forward_by_kernel(ctx: Any, x: Tensor, params: Params) -> State:
+    weight_in, bias, weight = params
+    drive = F.linear(x, weight_in, bias)
+    keep = any(ctx.needs_input_grad)
+    free = phases.free_phase(ctx.kernel, weight, drive, ctx.settings.limits, keep=keep)
+    ctx.settings.report("free", phases.as_solution(free))
+    if keep:
+        ctx.save_for_backward(x, weight_in, weight, drive, free.image, free.state, free.product)
+    return (free.image,)
 
-    @staticmethod
-    def forward(
-        ctx: Any, settings: Settings, kernel: Kernel, x: Tensor, *params: Tensor
-    ) -> Tensor:
-        weight_in, bias, weight = params
-        drive = torch.nn.functional.linear(x, weight_in, bias)
-        keep = any(ctx.needs_input_grad)
-        free = phases.free_phase(kernel, weight, drive, settings.limits, keep=keep)
-        settings.report("free", phases.as_solution(free))
-        if keep:
-            ctx.settings, ctx.kernel = settings, kernel
-            ctx.save_for_backward(
-                x, weight_in, weight, drive, free.image, free.state, free.product
-            )
-        return free.image
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        settings, kernel = ctx.settings, ctx.kernel
-        x, weight_in, weight, drive, *free = ctx.saved_tensors
-        contrast = phases.nudged_phases(
-            kernel, weight, drive, tuple(free), cotangent, settings.gradient.betas,
-            settings.limits, settings.report,
-        )  # fmt: skip
-        wants = ctx.needs_input_grad[2:]
-        return (None, None, *phases.hebbian_updates(kernel, contrast, x, weight_in, wants))
+def _backward_by_kernel(ctx: Any, cotangent: Tensor) -> Gradients:
+    settings: Settings = ctx.settings
+    x, weight_in, weight, drive, image, state, product = ctx.saved_tensors
+    if settings.gradient.betas is None:
+        raise AssertionError("a kernel covers estimators with two phases")
+    contrast = phases.nudged_phases(
+        ctx.kernel, weight, drive, (image, state, product), cotangent, settings.gradient.betas,
+        settings.limits, settings.report,
+    )  # fmt: skip
+    wants = ctx.needs_input_grad[1:]
+    return phases.hebbian_updates(ctx.kernel, contrast, x, weight_in, wants)

@@ -86,7 +86,7 @@ def test_reports_are_honest(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_relaxation_that_did_not_converge_is_reported(kernel):
-    x, y = batch()
+    x, _ = batch()
     made = model(kernel, max_steps=1, tol=1e-9, on_failure="raise")
     with pytest.raises(teq.ConvergenceError, match="after 1 steps"):
         made(x)

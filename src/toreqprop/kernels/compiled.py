@@ -74,8 +74,18 @@ class NumbaKernel(Kernel):
                 torch.mm(packed, weight, out=work)
             else:
                 torch.mm(packed[:rows], weight, out=work[:rows])
-        last = (buffer[loops.LAST_STATE], buffer[loops.LAST_PRODUCT]) if keep else (None, None)
-        return Relaxed(image, *last, *figures.unbind(0), steps, rows == 0, not lost)
+        residual, bound, reference = figures.unbind(0)
+        return Relaxed(
+            image,
+            buffer[loops.LAST_STATE] if keep else None,
+            buffer[loops.LAST_PRODUCT] if keep else None,
+            residual,
+            bound,
+            reference,
+            steps,
+            rows == 0,
+            not lost,
+        )
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         cotangent = cotangent.contiguous()

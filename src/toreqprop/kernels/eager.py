@@ -68,8 +68,17 @@ class TorchKernel(Kernel):
         else:
             bound = torch.full_like(gap, torch.inf)
         residual = factor * gap / reference
-        columns = (t.squeeze(1) for t in (residual, bound, reference))
-        return Relaxed(image, state, product, *columns, steps, converged, finite)
+        return Relaxed(
+            image,
+            state,
+            product,
+            residual.squeeze(1),
+            bound.squeeze(1),
+            reference.squeeze(1),
+            steps,
+            converged,
+            finite,
+        )
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         peak = cotangent.abs().amax(1, keepdim=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -152,24 +153,18 @@ def nudged_phases(
     The first starts at the last free iterate, the second at the mirror image of the first's last
     iterate; a product with W is linear, so both starts have a known one.
     """
-    common = {
-        "tol": settings.tol,
-        "max_steps": settings.max_steps,
-        "contraction": settings.radius,
-        "record": record,
-    }
-    beta = settings.beta
-    up = relax(
-        weight, drive - beta * direction, free.state, free.product, origin=free.image, **common
-    )
-    down = relax(
+    settle = partial(
+        relax,
         weight,
-        drive + beta * direction,
-        2 * free.state - up.state,
-        2 * free.product - up.product,
-        scale=up.scale,
-        **common,
+        tol=settings.tol,
+        max_steps=settings.max_steps,
+        contraction=settings.radius,
+        record=record,
     )
+    push = settings.beta * direction
+    up = settle(drive - push, free.state, free.product, origin=free.image)
+    mirror = 2 * free.state - up.state, 2 * free.product - up.product
+    down = settle(drive + push, *mirror, scale=up.scale)
     return up, down
 
 
@@ -321,8 +316,8 @@ def train(
     target: Array,
     *,
     hidden: int = 128,
-    settings: Settings = Settings(),
-    schedule: Schedule = Schedule(),
+    settings: Settings | None = None,
+    schedule: Schedule | None = None,
 ) -> Iterator[Epoch]:
     """Train a classifier by equilibrium propagation with NumPy alone; yields after every epoch.
 
@@ -330,6 +325,8 @@ def train(
         x: (samples, inputs), converted to float32.
         target: (samples,) integer classes.
     """
+    settings = Settings() if settings is None else settings
+    schedule = Schedule() if schedule is None else schedule
     x, target = np.ascontiguousarray(x, np.float32), np.asarray(target)
     rng = np.random.default_rng(schedule.seed)
     params = initial_parameters(x.shape[1], hidden, int(target.max()) + 1, rng)

@@ -44,8 +44,10 @@ class NumpyKernel(Kernel):
         )
         if record is not None and states is not None:
             record.extend(torch.from_numpy(s) for s in states)
-        arrays = (_tensor(a, drive.dtype) for a in found[:6])
-        return Relaxed(*arrays, *found[6:])  # type: ignore[arg-type]
+        return Relaxed(
+            *(_tensor(a, drive.dtype) for a in found[:6]),  # type: ignore[call-arg, arg-type]
+            *found[6:],
+        )
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         direction, rms = reference.normalise(_array(cotangent))
