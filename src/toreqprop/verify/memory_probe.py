@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench.memory import CLASSES, INPUTS, _status
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
-BATCH, INPUTS, CLASSES = 128, 64, 10
+BATCH = 64
 
 
 def peaks(method: str, hidden: int, steps: tuple[int, ...]) -> tuple[float, ...]:
@@ -59,7 +60,7 @@ def measure(method: str, hidden: int, steps: tuple[int, ...]) -> list[float]:
 
 
 def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]:
-    """One training step of a network of its own, so that its gradients belong to the measurement."""
+    """One training step of a network of its own: its gradients belong to the measurement."""
     import torch
     from torch.nn import functional as F
 
@@ -81,9 +82,7 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
         )  # fmt: skip
         with torch.no_grad():
             # A strong self-inhibition oscillates for ever: no phase ends before its last step.
-            dict(model.named_parameters())["recurrent.parametrizations.weight.original"].copy_(
-                -3 * torch.eye(hidden)
-            )
+            model.recurrent.weight = -3 * torch.eye(hidden)
         model.register_relaxation_hook(_expect(steps))
     forward = _checkpointed(model, steps) if method == "checkpointed" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -131,14 +130,6 @@ def _checkpointed(model: Any, steps: int) -> Callable[[Any], Any]:
         return model.readout_from((state,))
 
     return forward
-
-
-def _status(name: str) -> int:
-    """A figure of /proc/self/status in kB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1])
-    raise UnsupportedModelError(f"/proc/self/status has no {name}: run this on Linux.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Track 1: the Lipschitz constant at every step of training, with the spectral bound and without."""
+"""Track 1: the Lipschitz constant at every training step, with the spectral bound and without."""
 
 from __future__ import annotations
 

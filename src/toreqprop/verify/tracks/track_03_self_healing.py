@@ -104,12 +104,12 @@ def run(context: Context) -> Measurements:
                 "Distance to the equilibrium after noise as large as the activity",
                 "steps after the noise",
                 "largest distance / noise",
-                tuple(
-                    Series(name, tuple(range(len(r.distance))), r.distance)
-                    for name, group in (("with SN", certified), ("without SN", free))
-                    for r in [next(r for r in group if r.size == 1.0)]
-                )
-                + (
+                (
+                    *(
+                        Series(name, tuple(range(len(r.distance))), r.distance)
+                        for name, group in (("with SN", certified), ("without SN", free))
+                        for r in [next(r for r in group if r.size == 1.0)]
+                    ),
                     Series(
                         "certified bound Lᵗ",
                         tuple(range(STEPS_AFTER + 1)),

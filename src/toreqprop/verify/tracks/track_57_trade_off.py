@@ -89,7 +89,7 @@ def run(context: Context) -> Measurements:
         timings=timings,
         tables=(
             Table(
-                "Costs: digits, batch 64, hidden 128 (memory: batch 128, hidden 512, 30 steps)",
+                "Costs: digits, batch 64, hidden 128 (memory: batch 64, hidden 512, 30 steps)",
                 (
                     Column("Figure"),
                     Column("backprop", ".3g"),
