@@ -128,9 +128,7 @@ def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
 
 
 def _runs(report: Report, task: str) -> list[Report]:
-    return [
-        m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None
-    ]
+    return [m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None]
 
 
 def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:

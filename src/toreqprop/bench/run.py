@@ -87,9 +87,7 @@ def execute(run: Run, on_epoch: Callable[[Epoch], None] | None = None) -> dict[s
     torch.manual_seed(run.seed)
     model = build(run, data, settings)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    history = fit(
-        model, x, y, training, validation=test, on_epoch=on_epoch, watch_lipschitz=True
-    )
+    history = fit(model, x, y, training, validation=test, on_epoch=on_epoch, watch_lipschitz=True)
     predicted = predict(model, test[0])
     rows = history.as_rows()
     epoch_seconds = [row.pop("seconds") for row in rows]

@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from toreqprop.cli import benchmark, data, info
+from toreqprop.cli import benchmark, data, info, tune
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command()(info.info)
 app.command()(benchmark.benchmark)
+app.command()(tune.tune)
 
 
 def main() -> None:
