@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toreqprop.certificate import Certificate, certify
 from toreqprop.errors import (
     ConvergenceError,
     ConvergenceWarning,
@@ -38,6 +39,7 @@ __all__ = [
     "Anderson",
     "BackpropMLP",
     "CenteredEP",
+    "Certificate",
     "ContinualEP",
     "ContrastiveLearning",
     "ConvergenceError",
@@ -60,6 +62,7 @@ __all__ = [
     "UnrolledGradient",
     "UnsupportedModelError",
     "VectorFieldEP",
+    "certify",
     "nudged_backward",
     "nudged_gradients",
 ]

@@ -1,1 +1,1 @@
-"""The multi-task benchmark: runs, their statistics, and the reports that render them."""
+"""Measurements first: the multi-task benchmark, estimators and sweeps; reports render them."""

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from toreqprop.cli import benchmark, data, info, tune
+from toreqprop.cli import benchmark, certify, data, estimators, info, tune
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
     name="toreqprop",
-    help="Equilibrium propagation: train networks without backpropagation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def settings(
+    threads: Annotated[
+        int, typer.Option(help="Threads per process; more rarely help networks this small.")
+    ] = 1,
+) -> None:
+    """Equilibrium propagation: train networks without backpropagation."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
 app.add_typer(data.app, name="data")
+app.command()(certify.certify)
+app.command()(estimators.estimators)
+app.command()(estimators.sweep_beta)
 app.command()(info.info)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)

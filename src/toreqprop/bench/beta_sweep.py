@@ -1,0 +1,164 @@
+"""Gradient error against β: bias on the right, rounding on the left, the best β between them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.gradients import (
+    CenteredEP,
+    GradientEstimator,
+    HolomorphicEP,
+    ImplicitGradient,
+    OneSidedEP,
+)
+from toreqprop.models import LoopedMLP
+
+CURVES: dict[str, Callable[[float], GradientEstimator]] = {
+    "one-sided": OneSidedEP,
+    "centred": CenteredEP,
+    "holomorphic, 4 points": lambda beta: HolomorphicEP(beta, points=4),
+    "holomorphic, 8 points": lambda beta: HolomorphicEP(beta, points=8),
+}
+TOLERANCE = {"float32": 1e-7, "float64": 1e-13}
+BETAS = tuple(10 ** (k / 4) for k in range(-28, 1))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Relative error of all hidden gradients together, for one estimator, dtype and β."""
+
+    estimator: str
+    dtype: str
+    beta: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The measured points and the slope of each curve where its bias dominates."""
+
+    seed: int
+    points: tuple[Point, ...]
+
+    def curve(self, estimator: str, dtype: str) -> list[Point]:
+        """Points of one curve, by growing β."""
+        return [p for p in self.points if p.estimator == estimator and p.dtype == dtype]
+
+    def floor(self, estimator: str, dtype: str) -> Point:
+        """The best point of a curve: where bias and rounding balance."""
+        return min(self.curve(estimator, dtype), key=lambda p: p.error)
+
+    def slope(self, estimator: str, low: float, high: float) -> float:
+        """Least-squares slope of log error on log β in float64 between two betas."""
+        chosen = [p for p in self.curve(estimator, "float64") if low <= p.beta <= high]
+        logs = torch.tensor([[p.beta, p.error] for p in chosen], dtype=torch.float64).log()
+        centred = logs - logs.mean(0)
+        return float((centred[:, 0] * centred[:, 1]).sum() / (centred[:, 0] ** 2).sum())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, with each curve's slope and floor."""
+        return {
+            "seed": self.seed,
+            "points": [asdict(p) for p in self.points],
+            "slopes": {
+                "one-sided": self.slope("one-sided", 1e-3, 1e-1),
+                "centred": self.slope("centred", 1e-3, 1e-1),
+            },
+            "floors": {
+                f"{name}, {dtype}": asdict(self.floor(name, dtype))
+                for name in CURVES
+                for dtype in TOLERANCE
+            },
+        }
+
+
+def sweep_beta(
+    seed: int = 42,
+    betas: tuple[float, ...] = BETAS,
+    on_point: Callable[[Point], None] | None = None,
+) -> Sweep:
+    """Measure every curve in float32 and float64 on one small `LoopedMLP` and batch."""
+    torch.manual_seed(seed)
+    model = LoopedMLP(8, 24, 4, on_failure="ignore", max_steps=2000)
+    with torch.no_grad():  # enough recurrence for the spectral bound to be active
+        dict(model.named_parameters())["recurrent.parametrizations.weight.original"].mul_(30)
+    x, y = torch.randn(16, 8), torch.randint(0, 4, (16,))
+    exact = _hidden_gradient(_at(model, "float64"), ImplicitGradient(), x.double(), y)
+    points = []
+    for dtype in TOLERANCE:
+        net = _at(model, dtype)
+        batch = x.to(next(net.parameters()).dtype)
+        for name, build in CURVES.items():
+            for beta in betas:
+                found = _hidden_gradient(net, build(beta), batch, y).double()
+                point = Point(name, dtype, beta, float((found - exact).norm() / exact.norm()))
+                points.append(point)
+                if on_point is not None:
+                    on_point(point)
+    return Sweep(seed, tuple(points))
+
+
+def count_points(betas: tuple[float, ...] = BETAS) -> int:
+    """How many measurements a sweep makes, for a progress bar."""
+    return len(TOLERANCE) * len(CURVES) * len(betas)
+
+
+def _at(model: LoopedMLP, dtype: str) -> LoopedMLP:
+    net = copy.deepcopy(model).to(getattr(torch, dtype))
+    net.tol = TOLERANCE[dtype]
+    return net
+
+
+def _hidden_gradient(model: LoopedMLP, gradient: GradientEstimator, x: Tensor, y: Tensor) -> Tensor:
+    """All gradients but the readout's, which EP does not estimate."""
+    model.gradient = gradient
+    named = [p for n, p in model.named_parameters() if not n.startswith("readout")]
+    grads = torch.autograd.grad(F.cross_entropy(model(x), y), named)
+    return torch.cat([g.flatten() for g in grads])
+
+
+def draw(sweep: Sweep, folder: Path) -> list[Path]:
+    """Write the figure as SVG and PNG and return their paths."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, dtype in zip(axes, TOLERANCE, strict=True):
+        for name in CURVES:
+            curve = sweep.curve(name, dtype)
+            axis.loglog([p.beta for p in curve], [max(p.error, 1e-17) for p in curve], label=name)
+        for order, style, top in _guides(sweep):
+            betas = [1e-3, 1e-1]
+            axis.loglog(betas, [top * (b / 1e-1) ** order for b in betas], style, lw=0.9)
+            label = "O(β²)" if order == 2 else "O(β)"
+            axis.annotate(label, (9e-4, top * 1e-2**order), ha="right", va="center")
+        axis.set(title=dtype, xlabel="β (in units of the normalised cotangent)")
+        axis.grid(True, which="major", alpha=0.3)
+        axis.axhline(torch.finfo(getattr(torch, dtype)).eps, color="0.6", ls=":", lw=1)
+        axis.annotate("rounding of one number", (1.1e-7, _eps(dtype) * 1.5), color="0.4")
+    axes[0].set_ylabel("relative error of the gradient")
+    axes[1].legend(loc="upper left", fontsize=8)
+    figure.suptitle("Gradient error of equilibrium propagation against the implicit gradient")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"beta_sweep.{kind}" for kind in ("svg", "png")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths
+
+
+def _guides(sweep: Sweep) -> Iterator[tuple[int, str, float]]:
+    for order, name in ((1, "one-sided"), (2, "centred")):
+        near = min(sweep.curve(name, "float64"), key=lambda p: abs(p.beta - 0.1))
+        yield order, "k--", 2.2 * near.error
+
+
+def _eps(dtype: str) -> float:
+    return torch.finfo(getattr(torch, dtype)).eps

@@ -1,0 +1,73 @@
+"""``toreqprop estimators`` and ``toreqprop sweep-beta``: how good each gradient is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from toreqprop.bench import beta_sweep, estimator_table
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+def estimators(
+    write: Annotated[
+        Path | None, typer.Option(help="Markdown file whose marked table is replaced.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Measure every estimator against the exact gradient and print the table.
+
+    Example: toreqprop estimators --write docs/estimators.md
+    """
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("measuring", total=len(estimator_table.variants()))
+        table = estimator_table.measure(seed, on_row=lambda row: progress.advance(bar))
+    if as_json:
+        typer.echo(json.dumps(table.as_dict(), indent=2, ensure_ascii=False))
+        return
+    text = estimator_table.render_markdown(table)
+    typer.echo(text)
+    if write is not None:
+        page = write.read_text() if write.exists() else f"{BEGIN}\n{END}\n"
+        if BEGIN not in page or END not in page:
+            raise typer.BadParameter(f"{write} has no lines {BEGIN} and {END} to write between.")
+        head, rest = page.split(BEGIN, 1)
+        write.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
+
+
+def sweep_beta(
+    output: Annotated[Path, typer.Option(help="Folder for the figure and the JSON.")] = Path(
+        "results"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
+) -> None:
+    """Draw gradient error against β for the estimators, in float32 and float64.
+
+    Writes beta_sweep.json, beta_sweep.svg and beta_sweep.png.
+    """
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("sweeping β", total=beta_sweep.count_points())
+        sweep = beta_sweep.sweep_beta(seed, on_point=lambda point: progress.advance(bar))
+    paths = beta_sweep.draw(sweep, output)
+    plain = sweep.as_dict()
+    (output / "beta_sweep.json").write_text(json.dumps(plain, indent=2) + "\n")
+    if as_json:
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    console = Console()
+    for name, slope in plain["slopes"].items():
+        console.print(f"{name}: error falls as β^{slope:.3f}", highlight=False)
+    for name, floor in plain["floors"].items():
+        console.print(
+            f"{name}: smallest error {floor['error']:.1e} at β = {floor['beta']:.1e}",
+            highlight=False,
+        )
+    console.print("wrote " + ", ".join(str(p) for p in paths), highlight=False)
