@@ -23,14 +23,14 @@ FRACTION = 0.2
 TRAINING_IMAGES, DRAWN = 60_000, 5_000
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 5e-4, "high": 1e-2, "log": True},
+    "learning_rate": {"low": 5e-4, "high": 2e-2, "log": True},
     "weight_decay": {"low": 1e-2, "high": 3.0, "log": True},
     "schedule": ["constant", "cosine"],
 }
 """What is searched for both models."""
 
 EP_SPACE: dict[str, Any] = {
-    "beta": {"low": 0.05, "high": 0.5, "log": True},
+    "beta": {"low": 0.1, "high": 5.0, "log": True},
     "radius": {"low": 0.5, "high": 0.99, "log": False},
 }
 """What EP has besides; it gets no more trials for it."""
