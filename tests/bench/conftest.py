@@ -30,7 +30,7 @@ def without_times(value: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def small_plan() -> Plan:
-    return make_plan(["digits"], 2, epochs=2)
+    return make_plan(["digits"], 2, epochs=1)
 
 
 @pytest.fixture(scope="session")

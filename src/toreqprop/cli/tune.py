@@ -107,7 +107,11 @@ def _search(
 
     torch.set_num_threads(1)
     start = settings(name, full, {"tasks": {variant(name, full): entry}})
+
+    def said(number: int, trial: Trial) -> None:
+        typer.echo(f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %")
+
     try:
-        return name, model, search(name, model, start, budget, full=full)
+        return name, model, search(name, model, start, budget, full=full, on_trial=said)
     except DataUnavailableError as error:
         return name, model, str(error)
