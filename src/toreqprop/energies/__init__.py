@@ -5,6 +5,7 @@ from __future__ import annotations
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
+from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
     AsymmetryCorrection,
     ClampNudge,
@@ -12,7 +13,12 @@ from toreqprop.energies.nudging import (
     LinearNudge,
     Nudge,
 )
-from toreqprop.energies.parametrizations import SpectralBall, Symmetric, spectral_bound
+from toreqprop.energies.parametrizations import (
+    SpectralBall,
+    Symmetric,
+    SymmetricBall,
+    spectral_bound,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
@@ -26,12 +32,14 @@ __all__ = [
     "Energy",
     "Gradients",
     "HardSigmoid",
+    "LayeredEnergy",
     "Linear",
     "LinearNudge",
     "Nudge",
     "Params",
     "SpectralBall",
     "Symmetric",
+    "SymmetricBall",
     "System",
     "Tanh",
     "VectorField",

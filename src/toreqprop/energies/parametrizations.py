@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels import compiled_available
 
 
 class Symmetric(nn.Module):
@@ -40,6 +44,48 @@ class SpectralBall(nn.Module):
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
+
+
+class SymmetricBall(nn.Module):
+    """``SpectralBall(radius)`` after ``Symmetric()``, in few passes over memory where it can be.
+
+    With Numba on the CPU both the matrix and its gradient are computed in closed form, otherwise
+    by autograd; ``compiled=False`` asks for the latter. The two agree to rounding.
+    """
+
+    def __init__(self, radius: float, compiled: bool = True) -> None:
+        super().__init__()
+        self.symmetric = Symmetric()
+        self.ball = SpectralBall(radius)
+        self.compiled = compiled and compiled_available()
+
+    def forward(self, weight: Tensor) -> Tensor:
+        if self.compiled and weight.is_cpu and weight.dtype in (torch.float32, torch.float64):
+            return _SymmetricBall.apply(weight, self.ball.radius)
+        return self.ball(self.symmetric(weight))
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+class _SymmetricBall(torch.autograd.Function):
+    """The closed form of `SymmetricBall`; `kernels.reference.spectral_ball` derives it."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, radius: float) -> Tensor:
+        from toreqprop.kernels.ball import symmetric_ball
+
+        weight, ctx.bound = symmetric_ball(raw, radius)
+        ctx.save_for_backward(weight)
+        return weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        from toreqprop.kernels.ball import symmetric_ball_gradient
+
+        (weight,) = ctx.saved_tensors
+        return symmetric_ball_gradient(gradient, weight, ctx.bound), None
 
 
 def spectral_bound(weight: Tensor, sharpen: int = 2) -> Tensor:

@@ -40,6 +40,10 @@ class OneSidedEP(ContrastiveEstimator):
     def __post_init__(self) -> None:
         check_beta(self.beta)
 
+    @property
+    def betas(self) -> tuple[float, float]:
+        return (-self.beta if self.negative else self.beta), 0.0
+
     def phases(
         self, problem: Problem, free: State, nudge: MakeNudge, active: Tensor | None
     ) -> tuple[Phase, ...]:
@@ -62,6 +66,10 @@ class CenteredEP(ContrastiveEstimator):
 
     def __post_init__(self) -> None:
         check_beta(self.beta)
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.beta, -self.beta
 
     def phases(
         self, problem: Problem, free: State, nudge: MakeNudge, active: Tensor | None

@@ -19,10 +19,12 @@ from toreqprop.errors import (
     UnsupportedModelError,
 )
 from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
+from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint, Hook, Solver, Tolerance, Trace, solve
 
 OnFailure = Literal["warn", "raise", "ignore"]
+KernelName = Literal["auto", "numba", "torch", "numpy"]
 
 
 class EquilibriumModel(nn.Module, ABC):
@@ -35,6 +37,9 @@ class EquilibriumModel(nn.Module, ABC):
         tol: relative fixed-point residual at which a relaxation stops.
         max_steps: evaluations after which it stops anyway.
         on_failure: what to do when it had to: "warn" (once per model), "raise" or "ignore".
+        kernel: the code that relaxes one dense layer by plain iteration under two-phase EP:
+            "auto" (the fastest here), "numba", "torch", "numpy"; None for the general path,
+            which serves every other case whatever is chosen.
     """
 
     def __init__(
@@ -46,12 +51,15 @@ class EquilibriumModel(nn.Module, ABC):
         tol: float = 1e-3,
         max_steps: int = 100,
         on_failure: OnFailure = "warn",
+        kernel: KernelName | None = "auto",
     ) -> None:
         super().__init__()
         if on_failure not in ("warn", "raise", "ignore"):
             raise InvalidInputError(
                 f'on_failure must be "warn", "raise" or "ignore", got {on_failure!r}.'
             )
+        if kernel is not None:
+            get_kernel(kernel)  # refuses an unknown name
         Tolerance(tol, max_steps)  # refuses bad values here, where the user wrote them
         self.field = field
         if gradient is None:
@@ -61,6 +69,7 @@ class EquilibriumModel(nn.Module, ABC):
         self.tol = tol
         self.max_steps = max_steps
         self.on_failure: OnFailure = on_failure
+        self.kernel: KernelName | None = kernel
         self._warned = False
         self._hooks: dict[int, Hook] = {}
         self._hook_ids = itertools.count()
@@ -104,6 +113,7 @@ class EquilibriumModel(nn.Module, ABC):
             self.gradient,
             self._report,
             self.certified_contraction(),
+            self.kernel,
         )
         return self.readout_from(equilibrium(settings, x, self.system_parameters()))
 

@@ -14,11 +14,12 @@ from toreqprop.energies import (
     Params,
     SpectralBall,
     Symmetric,
+    SymmetricBall,
     VectorField,
 )
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
-from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
+from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
 
@@ -39,7 +40,7 @@ class LoopedMLP(EquilibriumModel):
         spectral_norm: keep ``‖W_rec‖₂ ≤ radius`` at all times, by a proven bound.
         radius: that bound; below one the equilibrium exists, is unique, and is found.
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
-        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+        gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
     Shapes: input (batch, in_features), output (batch, out_features).
     """
@@ -58,6 +59,7 @@ class LoopedMLP(EquilibriumModel):
         tol: float = 1e-3,
         max_steps: int = 100,
         on_failure: OnFailure = "warn",
+        kernel: KernelName | None = "auto",
     ) -> None:
         for name, size in (
             ("in_features", in_features),
@@ -74,6 +76,7 @@ class LoopedMLP(EquilibriumModel):
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
+            kernel=kernel,
         )
         self.in_features = in_features
         self.hidden_features = hidden_features
@@ -84,9 +87,12 @@ class LoopedMLP(EquilibriumModel):
         self.input = nn.Linear(in_features, hidden_features)
         self.recurrent = RecurrentWeight(hidden_features, _INITIAL_GAIN / hidden_features**0.5)
         self.readout = nn.Linear(hidden_features, out_features)
-        if symmetric:
+        if symmetric and spectral_norm:
+            ball = SymmetricBall(radius, compiled=kernel in ("auto", "numba"))
+            parametrize.register_parametrization(self.recurrent, "weight", ball)
+        elif symmetric:
             parametrize.register_parametrization(self.recurrent, "weight", Symmetric())
-        if spectral_norm:
+        elif spectral_norm:
             parametrize.register_parametrization(self.recurrent, "weight", SpectralBall(radius))
 
     def system_parameters(self) -> Params:
@@ -119,6 +125,7 @@ class LoopedMLP(EquilibriumModel):
             "tol": self.tol,
             "max_steps": self.max_steps,
             "on_failure": self.on_failure,
+            "kernel": self.kernel,
         }
 
     def extra_repr(self) -> str:

@@ -1,0 +1,196 @@
+"""Peak memory of one training step, measured on the resident set of a fresh process.
+
+For every point a new process builds the network, trains one short step so that libraries and
+optimizer state are in place, gives free memory back to the system, resets the kernel's high-water
+mark and trains one step. What is reported is the mark above the resident set before that step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toreqprop.errors import UnsupportedModelError
+
+STEPS = (10, 30, 100, 300, 1000)
+HIDDEN = (128, 256, 512, 1024, 2048)
+METHODS = ("TorEqProp", "unrolled", "backprop")
+BATCH, INPUTS, CLASSES = 1024, 64, 10
+HIDDEN_OF_STEPS, STEPS_OF_HIDDEN = 512, 30
+
+
+@dataclass(frozen=True)
+class Point:
+    """Peak memory of one training step of a method, in MB, and the steps its free phase took."""
+
+    method: str
+    steps: int
+    hidden: int
+    peak_mb: float
+
+
+@dataclass(frozen=True)
+class MemoryCurves:
+    """Against relaxation steps (hidden size fixed) and against hidden size (steps fixed)."""
+
+    against_steps: tuple[Point, ...]
+    against_hidden: tuple[Point, ...]
+    conditions: dict[str, Any]
+
+    def growth(self, method: str) -> float:
+        """Peak at the most steps over peak at the fewest."""
+        points = [p for p in self.against_steps if p.method == method]
+        return points[-1].peak_mb / points[0].peak_mb
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        growth = {m: self.growth(m) for m in METHODS}
+        return {**asdict(self), "growth_from_fewest_to_most_steps": growth}
+
+
+def measure(
+    steps: tuple[int, ...] = STEPS,
+    hidden: tuple[int, ...] = HIDDEN,
+    on_point: Callable[[], None] | None = None,
+) -> MemoryCurves:
+    """Both curves for every method; each point is the middle of three processes.
+
+    Raises:
+        UnsupportedModelError: not on Linux, the only system that lets a process reset its mark.
+    """
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
+
+    def point(method: str, count: int, size: int) -> Point:
+        runs = sorted((_in_new_process(method, count, size) for _ in range(3)), key=_peak)
+        if on_point is not None:
+            on_point()
+        return runs[1]
+
+    return MemoryCurves(
+        tuple(point(m, n, HIDDEN_OF_STEPS) for m in METHODS for n in steps),
+        tuple(point(m, STEPS_OF_HIDDEN, n) for m in METHODS for n in hidden),
+        {
+            "batch": BATCH,
+            "inputs": INPUTS,
+            "hidden": HIDDEN_OF_STEPS,
+            "steps": STEPS_OF_HIDDEN,
+            "dtype": "float32",
+            "threads": 1,
+            "method": "VmHWM above VmRSS, one fresh process a point, middle of three",
+        },
+    )
+
+
+def _peak(point: Point) -> float:
+    return point.peak_mb
+
+
+def _in_new_process(method: str, steps: int, hidden: int) -> Point:
+    command = [sys.executable, "-m", __name__, method, str(steps), str(hidden)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Point(**json.loads(done.stdout))
+
+
+def peak_of_one_step(method: str, steps: int, hidden: int) -> Point:
+    """Measure in this process, which must be a fresh one."""
+    import torch
+    from torch.nn import functional as F
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    x, y = torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
+    taken: list[int] = []
+
+    def step(count: int) -> None:
+        model = models[count]
+        optimizers[count].zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizers[count].step()
+
+    # The short one pays for what is loaded or allocated once; each has its own weights, so that
+    # gradients and optimizer state belong to the measured step, as they do in training.
+    models = {count: _model(method, count, hidden, taken) for count in (2, steps)}
+    optimizers = {n: torch.optim.SGD(m.parameters(), lr=1e-3) for n, m in models.items()}
+    step(2)
+    taken.clear()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    step(steps)
+    peak = _status("VmHWM")
+    if any(count != steps for count in taken):
+        raise AssertionError(f"asked for {steps} steps, took {taken}")
+    return Point(method, steps, hidden, (peak - before) / 1024)
+
+
+def _model(method: str, steps: int, hidden: int, taken: list[int]) -> Any:
+    import torch
+
+    from toreqprop.gradients import UnrolledGradient
+    from toreqprop.models import BackpropMLP, LoopedMLP
+
+    if method == "backprop":
+        return BackpropMLP(INPUTS, hidden, CLASSES)
+    gradient = UnrolledGradient(steps) if method == "unrolled" else None
+    model = LoopedMLP(
+        INPUTS, hidden, CLASSES, spectral_norm=False, gradient=gradient, tol=1e-30,
+        max_steps=steps, on_failure="ignore",
+    )  # fmt: skip
+    with torch.no_grad():
+        # A strong self-inhibition oscillates for ever: no phase ends before its last step.
+        model.recurrent.parametrizations.weight.original.copy_(-3 * torch.eye(hidden))
+    model.register_relaxation_hook(lambda phase, solution: taken.append(solution.steps))
+    return model
+
+
+def _status(name: str) -> int:
+    """A figure of /proc/self/status in kB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise UnsupportedModelError(f"/proc/self/status has no {name}: run this on Linux.")
+
+
+def draw(curves: MemoryCurves, folder: Path) -> list[Path]:
+    """Both curves side by side, as SVG and PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.4), layout="constrained")
+    panels = (
+        (axes[0], curves.against_steps, "steps", "relaxation steps"),
+        (axes[1], curves.against_hidden, "hidden", "hidden size"),
+    )
+    for axis, points, attribute, label in panels:
+        for method, style in zip(METHODS, ("o-", "s--", "^:"), strict=True):
+            mine = [p for p in points if p.method == method]
+            axis.plot(
+                [getattr(p, attribute) for p in mine],
+                [p.peak_mb for p in mine],
+                style,
+                label=method,
+            )
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel(label)
+        axis.set_ylabel("peak memory of a training step, MB")
+        axis.grid(True, alpha=0.3)
+    axes[0].legend()
+    paths = [folder / "memory.svg", folder / "memory.png"]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return paths
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(peak_of_one_step(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))

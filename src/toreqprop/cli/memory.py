@@ -1,0 +1,56 @@
+"""``toreqprop memory``: what a training step needs, against relaxation steps and size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from toreqprop.bench import memory as bench
+
+
+def memory(
+    output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
+) -> None:
+    """Measure the peak memory of one training step: TorEqProp, unrolled, backpropagation.
+
+    Writes memory.json, memory.svg and memory.png.
+    """
+    total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("one process for each point", total=total)
+        curves = bench.measure(on_point=lambda: progress.advance(bar))
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "memory.json"
+    plain = curves.as_dict()
+    path.write_text(json.dumps(plain, indent=2) + "\n")
+    paths = bench.draw(curves, output)
+    if as_json:
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    console = Console()
+    for title, points, attribute in (
+        (f"MB against relaxation steps ({bench.HIDDEN_OF_STEPS} hidden)",
+         curves.against_steps, "steps"),
+        (f"MB against hidden size ({bench.STEPS_OF_HIDDEN} steps)",
+         curves.against_hidden, "hidden"),
+    ):  # fmt: skip
+        columns = sorted({getattr(p, attribute) for p in points})
+        shown = Table("", *(str(c) for c in columns), title=title)
+        for method in bench.METHODS:
+            mine = {getattr(p, attribute): p.peak_mb for p in points if p.method == method}
+            shown.add_row(method, *(f"{mine[c]:.1f}" for c in columns))
+        console.print(shown)
+    for method in bench.METHODS:
+        console.print(
+            f"{method}: {curves.growth(method):.2f} times the memory from "
+            f"{bench.STEPS[0]} to {bench.STEPS[-1]} steps",
+            highlight=False,
+        )
+    console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)

@@ -1,0 +1,128 @@
+"""``A ↦ ball(½(A + Aᵀ))`` and its gradient, compiled; `kernels.reference` defines both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from torch import Tensor
+
+from toreqprop.kernels.loops import OPTIONS, symmetrise
+
+
+class Bound(NamedTuple):
+    """What the gradient needs of ``ν``: see `kernels.reference.spectral_ball`.
+
+    ``vectors`` and ``sums`` (2, hidden) are the two refinements of d and the products |S|d they
+    came from; ``row`` is where the last ratio is largest. ``factor`` is one where ν ≤ radius.
+    """
+
+    factor: float
+    bound: float
+    row: int
+    vectors: np.ndarray
+    sums: np.ndarray
+
+
+def symmetric_ball(raw: Tensor, radius: float) -> tuple[Tensor, Bound]:
+    """The bounded symmetric matrix, and what its gradient needs."""
+    source = raw.detach().contiguous()
+    weight = source.new_empty(source.shape)
+    array = weight.numpy()
+    vectors, sums = np.empty((2, 2, len(array)), array.dtype)
+    factor, bound, row = _into_ball(source.numpy(), array, radius, vectors, sums)
+    return weight, Bound(factor, bound, row, vectors, sums)
+
+
+def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> Tensor:
+    """The gradient of A from that of W."""
+    source = gradient.detach().contiguous()
+    result = source.new_empty(source.shape)
+    symmetrise(source.numpy(), result.numpy(), 0.5 * bound.factor)
+    if bound.factor != 1.0:
+        _add_slope(source.numpy(), weight.detach().numpy(), *bound, result.numpy())
+    return result
+
+
+@numba.njit(**OPTIONS)
+def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
+    """``|M|·v``."""
+    for i in range(matrix.shape[0]):
+        total = matrix.dtype.type(0)
+        for j in range(matrix.shape[1]):
+            total += abs(matrix[i, j]) * vector[j]
+        out[i] = total
+
+
+@numba.njit(**OPTIONS)
+def _into_ball(raw, weight, radius, vectors, sums):  # type: ignore[no-untyped-def]
+    """Write ``ball(½(A + Aᵀ))`` into ``weight``."""
+    symmetrise(raw, weight, 0.5)
+    n = weight.shape[0]
+    vector = np.ones(n, weight.dtype)
+    for k in range(2):
+        _magnitude_product(weight, vector, sums[k])
+        largest = max(sums[k].max(), np.finfo(weight.dtype).tiny)
+        for i in range(n):
+            vectors[k, i] = sums[k, i] / largest + weight.dtype.type(1e-6)
+        vector = vectors[k]
+    ratio = np.empty(n, weight.dtype)
+    _magnitude_product(weight, vector, ratio)
+    row = 0
+    for i in range(n):
+        ratio[i] /= vector[i]
+        if not ratio[i] <= ratio[row]:  # also true for NaN, which must not hide
+            row = i
+    bound = ratio[row]
+    if not bound > radius:
+        return 1.0, float(bound), row
+    factor = weight.dtype.type(radius / bound)
+    for i in range(n):
+        for j in range(n):
+            weight[i, j] *= factor
+    return float(factor), float(bound), row
+
+
+@numba.njit(**OPTIONS)
+def _add_slope(  # type: ignore[no-untyped-def]
+    gradient, weight, factor, bound, row, vectors, sums, result
+):
+    """``result −= sym(⟨G, W⟩·∂ log ν/∂S)``, with W and ∂ν/∂|S| as sums of outer products."""
+    n = weight.shape[0]
+    kind = weight.dtype.type
+    inner = 0.0
+    for i in range(n):
+        line = kind(0)
+        for j in range(n):
+            line += gradient[i, j] * weight[i, j]
+        inner += line
+    last = vectors[1]
+    back = np.empty((2, n), weight.dtype)
+    adjoint = np.empty(n, weight.dtype)
+    for j in range(n):
+        adjoint[j] = abs(weight[row, j]) / (kind(factor) * last[row])
+    adjoint[row] -= kind(bound) / last[row]
+    for k in (1, 0):
+        peak = sums[k].argmax()
+        largest = sums[k, peak]
+        spill = 0.0
+        for j in range(n):
+            back[k, j] = adjoint[j] / largest
+            spill += adjoint[j] * sums[k, j]
+        back[k, peak] -= kind(spill / largest) / largest
+        if k == 1:
+            _magnitude_product(weight, back[1], adjoint)
+            for j in range(n):
+                adjoint[j] /= kind(factor)
+    half = kind(0.5 * inner / bound)
+    for i in range(n):
+        a, b, c = back[1, i], vectors[0, i], back[0, i]
+        for j in range(n):
+            slope = a * vectors[0, j] + b * back[1, j] + c + back[0, j]
+            value = weight[i, j]
+            result[i, j] -= half * (slope if value > 0 else (-slope if value < 0 else kind(0)))
+    for j in range(n):
+        step = half * np.sign(weight[row, j]) * last[j] / last[row]
+        result[row, j] -= step
+        result[j, row] -= step

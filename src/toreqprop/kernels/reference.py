@@ -1,0 +1,353 @@
+"""The specification, in NumPy alone: how a looped MLP relaxes, is nudged, and learns.
+
+Every faster path in this package is held against these functions, step by step. The model is
+
+    h = tanh(x W_inᵀ + b + h W),   W = ball(½(A + Aᵀ)),   y = h W_outᵀ + c
+
+with the raw recurrent matrix A, and ``ball`` scaling W into a spectral norm of at most ``radius``.
+Its energy is ``E = Σ G(h) − h·drive − ½ h·W h`` with ``G' = atanh``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+ACTIVITY_FLOOR = 1e-3
+"""Residuals are relative to ``‖f(h)‖``, but never to less than this activity per neuron."""
+
+ROUNDING_FLOOR = 4.0
+"""No residual below this many units of rounding of ``‖f(h)‖`` is asked for."""
+
+
+class Parameters(NamedTuple):
+    """W_in (hidden, inputs), b, A (hidden, hidden), W_out (outputs, hidden), c."""
+
+    weight_in: Array
+    bias: Array
+    weight_raw: Array
+    weight_out: Array
+    bias_out: Array
+
+
+class Settings(NamedTuple):
+    """β of the centred contrast, when to stop, and the bound on ``‖W‖₂``."""
+
+    beta: float = 0.1
+    tol: float = 1e-3
+    max_steps: int = 100
+    radius: float = 0.95
+
+
+class Relaxed(NamedTuple):
+    """See ``kernels.base.Relaxed``: the same fields, as arrays."""
+
+    image: Array
+    state: Array
+    product: Array
+    residual: Array
+    error_bound: Array
+    scale: Array
+    steps: int
+    converged: bool
+    finite: bool
+
+
+class Step(NamedTuple):
+    """What one training step computed: output, loss, the three equilibria, the gradients."""
+
+    output: Array
+    loss: float
+    free: Relaxed
+    up: Relaxed
+    down: Relaxed
+    gradients: Parameters
+
+
+def relax(
+    weight: Array,
+    drive: Array,
+    state: Array | None = None,
+    product: Array | None = None,
+    *,
+    tol: float,
+    max_steps: int,
+    contraction: float | None = None,
+    scale: Array | None = None,
+    origin: Array | None = None,
+    record: list[Array] | None = None,
+) -> Relaxed:
+    """``h ← tanh(drive + h·W)`` until each sample's proven residual is below ``tol``.
+
+    The image of a sample that has converged is final. ``‖f(f(h)) − f(h)‖ ≤ L·‖f(h) − h‖`` with
+    the contraction factor L (one where none is known).
+    """
+    if state is None:
+        state = np.tanh(drive)
+    if product is None:
+        product = state @ weight
+    hidden, eps = state.shape[1], np.finfo(state.dtype).eps
+    factor = 1.0 if contraction is None else contraction
+    done = np.zeros(len(state), bool)
+    image, gap, size = np.zeros_like(state), np.zeros(len(state)), np.zeros(len(state))
+    reference = np.zeros(len(state))
+    for steps in range(1, max_steps + 1):
+        active = ~done
+        new = np.tanh(drive + product)
+        image[active] = new[active]
+        gap = np.where(active, norm(new - state), gap)
+        size = np.where(active, norm(new), size)
+        if origin is not None:
+            # A sample that the nudge does not move has nothing to relax.
+            moved = norm(new - origin)
+            scale, origin = np.where(moved > 0, moved, np.inf), None
+        floor = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
+        reference = np.where(active, floor if scale is None else scale, reference)
+        if record is not None:
+            record.append(image.copy())
+        done |= (factor * gap <= tol * reference) | (gap <= ROUNDING_FLOOR * eps * size)
+        finite = bool(np.isfinite(gap).all())
+        if done.all() or not finite or steps == max_steps:
+            break
+        state = np.where(done[:, None], state, image)
+        product = np.where(done[:, None], product, state @ weight)
+    if contraction is not None and contraction < 1:
+        bound = (factor * gap + hidden * eps * size) / (1 - factor)
+    else:
+        bound = np.full(len(gap), np.inf)
+    return Relaxed(
+        image, state, product, factor * gap / reference, bound, reference, steps,
+        bool(done.all()), finite,
+    )  # fmt: skip
+
+
+def free_phase(
+    weight: Array,
+    drive: Array,
+    settings: Settings,
+    record: list[Array] | None = None,
+) -> Relaxed:
+    """The free equilibrium, relaxed from ``tanh(drive)``."""
+    return relax(
+        weight, drive, tol=settings.tol, max_steps=settings.max_steps,
+        contraction=settings.radius, record=record,
+    )  # fmt: skip
+
+
+def nudged_phases(
+    weight: Array,
+    drive: Array,
+    free: Relaxed,
+    direction: Array,
+    settings: Settings,
+    record: list[Array] | None = None,
+) -> tuple[Relaxed, Relaxed]:
+    """The equilibria at +β and −β: ``h = tanh(drive ∓ β·direction + h·W)``.
+
+    The first starts at the last free iterate, the second at the mirror image of the first's last
+    iterate; a product with W is linear, so both starts have a known one.
+    """
+    common = {
+        "tol": settings.tol,
+        "max_steps": settings.max_steps,
+        "contraction": settings.radius,
+        "record": record,
+    }
+    beta = settings.beta
+    up = relax(
+        weight, drive - beta * direction, free.state, free.product, origin=free.image, **common
+    )
+    down = relax(
+        weight,
+        drive + beta * direction,
+        2 * free.state - up.state,
+        2 * free.product - up.product,
+        scale=up.scale,
+        **common,
+    )
+    return up, down
+
+
+def normalise(cotangent: Array) -> tuple[Array, Array]:
+    """Split a cotangent into a direction of RMS one per sample, and its RMS (batch,).
+
+    The largest entry is divided out first, so that squares of tiny cotangents do not underflow.
+    """
+    peak = np.abs(cotangent).max(1)
+    unit = cotangent / np.where(peak > 0, peak, 1)[:, None]
+    rms = np.sqrt((unit * unit).mean(1))
+    return unit / np.where(rms > 0, rms, 1)[:, None], peak * rms
+
+
+def contrast(up: Array, down: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """``δ = −w·(up − down)``, ``½(up + down)`` and ``Σ δ``: the two ends of a Hebbian update."""
+    delta = -weight[:, None] * (up - down)
+    return delta, 0.5 * (up + down), delta.sum(0)
+
+
+def symmetrise(matrix: Array) -> Array:
+    """``½(M + Mᵀ)``."""
+    return 0.5 * (matrix + matrix.T)
+
+
+def energy(weight: Array, drive: Array, state: Array) -> Array:
+    """``E(h)`` of each sample, with ``G(h) = ½[(1+h)log(1+h) + (1−h)log(1−h)]``."""
+    up, down = np.maximum(1 + state, 1e-300), np.maximum(1 - state, 1e-300)
+    potential = 0.5 * (up * np.log(up) + down * np.log(down))
+    return (potential - state * drive - 0.5 * state * (state @ weight)).sum(1)
+
+
+class Ball(NamedTuple):
+    """``weight = factor·S`` inside the ball, and ``slope = ∂ log ν/∂S`` (None where ν ≤ radius)."""
+
+    weight: Array
+    factor: float
+    slope: Array | None
+
+
+def spectral_ball(weight: Array, radius: float) -> Ball:
+    """``S·min(1, radius/ν)`` with ``ν = max_i (|S|d)_i/d_i ≥ ‖S‖₂`` for any d > 0, S symmetric.
+
+    d comes from two products with |S| (Perron-Frobenius, Collatz-Wielandt); the slope follows d.
+    """
+    size = np.abs(weight)
+    vectors, sums = [np.ones(len(weight), weight.dtype)], []
+    for _ in range(2):
+        sums.append(size @ vectors[-1])
+        largest = max(sums[-1].max(), np.finfo(weight.dtype).tiny)
+        vectors.append(sums[-1] / largest + weight.dtype.type(1e-6))
+    ratio = (size @ vectors[-1]) / vectors[-1]
+    row = int(ratio.argmax())
+    bound = ratio[row]
+    if not bound > radius:
+        return Ball(weight, 1.0, None)
+    last = vectors.pop()
+    slope = np.zeros_like(weight)
+    slope[row] = last / last[row]
+    adjoint = size[row] / last[row]
+    adjoint[row] -= bound / last[row]
+    while sums:
+        total, before = sums.pop(), vectors.pop()
+        peak = int(total.argmax())
+        back = adjoint / total[peak]
+        back[peak] -= (adjoint * total).sum() / total[peak] ** 2
+        slope += np.outer(back, before)
+        adjoint = size @ back
+    factor = radius / bound
+    return Ball(weight * factor, factor, slope * np.sign(weight) / bound)
+
+
+def ball_gradient(gradient: Array, ball: Ball) -> Array:
+    """The gradient of A from that of ``W = ball(½(A + Aᵀ))``."""
+    if ball.slope is not None:
+        gradient = ball.factor * gradient - np.vdot(gradient, ball.weight) * ball.slope
+    return symmetrise(gradient)
+
+
+def training_step(params: Parameters, x: Array, target: Array, settings: Settings) -> Step:
+    """Free phase, cross-entropy, both nudged phases, gradients; the weights are left alone."""
+    ball = spectral_ball(symmetrise(params.weight_raw), settings.radius)
+    drive = x @ params.weight_in.T + params.bias
+    free = free_phase(ball.weight, drive, settings)
+    output = free.image @ params.weight_out.T + params.bias_out
+    loss, error = cross_entropy(output, target)
+    direction, scale = normalise(error @ params.weight_out)
+    up, down = nudged_phases(ball.weight, drive, free, direction, settings)
+    delta, mean, bias = contrast(up.image, down.image, (0.5 / settings.beta) * scale)
+    # w(h₊h₊ᵀ − h₋h₋ᵀ) is the symmetric part of 2wΔh̄ᵀ, which `ball_gradient` takes.
+    recurrent = ball_gradient(delta.T @ mean, ball)
+    gradients = Parameters(delta.T @ x, bias, recurrent, error.T @ free.image, error.sum(0))
+    return Step(output, loss, free, up, down, gradients)
+
+
+def cross_entropy(output: Array, target: Array) -> tuple[float, Array]:
+    """The batch mean and its gradient with respect to the output."""
+    shifted = output - output.max(1, keepdims=True)
+    probability = np.exp(shifted)
+    probability /= probability.sum(1, keepdims=True)
+    rows = np.arange(len(target))
+    loss = float(-np.log(np.maximum(probability[rows, target], 1e-30)).mean())
+    probability[rows, target] -= 1
+    return loss, probability / len(target)
+
+
+def predict(params: Parameters, x: Array, settings: Settings) -> Array:
+    """The class of each sample."""
+    ball = spectral_ball(symmetrise(params.weight_raw), settings.radius)
+    free = free_phase(ball.weight, x @ params.weight_in.T + params.bias, settings)
+    return (free.image @ params.weight_out.T + params.bias_out).argmax(1)
+
+
+def initial_parameters(
+    inputs: int, hidden: int, outputs: int, rng: np.random.Generator
+) -> Parameters:
+    """The ranges of ``torch.nn.Linear``, and a recurrence that starts weak."""
+
+    def uniform(fan_in: int, *shape: int) -> Array:
+        return rng.uniform(-(fan_in**-0.5), fan_in**-0.5, shape).astype(np.float32)
+
+    recurrent = (0.1 / hidden**0.5) * rng.standard_normal((hidden, hidden))
+    return Parameters(
+        uniform(inputs, hidden, inputs), uniform(inputs, hidden), recurrent.astype(np.float32),
+        uniform(hidden, outputs, hidden), uniform(hidden, outputs),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Plain gradient descent: the rate falls to zero along half a cosine; no momentum."""
+
+    epochs: int = 40
+    batch: int = 32
+    rate: float = 0.3
+    seed: int = 42
+
+
+class Epoch(NamedTuple):
+    """One pass over the training data: its number, mean loss, and the parameters after it."""
+
+    number: int
+    loss: float
+    params: Parameters
+
+
+def train(
+    x: Array,
+    target: Array,
+    *,
+    hidden: int = 128,
+    settings: Settings = Settings(),
+    schedule: Schedule = Schedule(),
+) -> Iterator[Epoch]:
+    """Train a classifier by equilibrium propagation with NumPy alone; yields after every epoch.
+
+    Args:
+        x: (samples, inputs), converted to float32.
+        target: (samples,) integer classes.
+    """
+    x, target = np.ascontiguousarray(x, np.float32), np.asarray(target)
+    rng = np.random.default_rng(schedule.seed)
+    params = initial_parameters(x.shape[1], hidden, int(target.max()) + 1, rng)
+    for number in range(1, schedule.epochs + 1):
+        order = rng.permutation(len(x))
+        losses = []
+        for at in range(0, len(x), schedule.batch):
+            progress = (number - 1 + at / len(x)) / schedule.epochs
+            rate = np.float32(schedule.rate * 0.5 * (1 + np.cos(np.pi * progress)))
+            rows = order[at : at + schedule.batch]
+            step = training_step(params, x[rows], target[rows], settings)
+            losses.append(step.loss)
+            params = Parameters(
+                *(p - rate * g for p, g in zip(params, step.gradients, strict=True))
+            )
+        yield Epoch(number, float(np.mean(losses)), params)
+
+
+def norm(rows: Array) -> Array:
+    """Euclidean norm of each row."""
+    return np.sqrt((rows * rows).sum(1))

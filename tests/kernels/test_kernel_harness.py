@@ -1,0 +1,115 @@
+"""The harness accepts every shipped kernel and rejects wrong ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+from toreqprop.kernels import KERNELS, compiled_available, get_kernel, harness
+from toreqprop.kernels.base import Kernel, Limits, Relaxed
+from toreqprop.kernels.eager import TorchKernel
+
+SHAPES = ((1, 5, 3, 2), (7, 12, 33, 4), (32, 64, 128, 10))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return harness.compare_all(chosen=harness.cases(SHAPES, seeds=(0, 1)))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", harness.BOUNDS)
+def test_every_kernel_agrees_with_the_reference(results, name, dtype):
+    if name == "numba" and not compiled_available():
+        pytest.skip("Numba is not installed")
+    mine = [r for r in results if r.kernel == name and r.case.dtype == dtype]
+    assert len(mine) == len(SHAPES) * 2 * 2
+    worst = max(mine, key=lambda r: r.maximum)
+    assert worst.passed, (worst.case, worst.maximum, worst.quantities)
+
+
+def test_every_step_of_every_phase_is_compared(results):
+    table = harness.per_step_table(results)
+    for phase in ("free", "+β", "−β", "oriented"):
+        steps = [f"{phase} {k}" for k in range(1, harness.FIXED_STEPS + 1)]
+        assert all(set(steps) <= set(rows) for rows in table.values())
+    assert {"output", "energy", "x", "W_in", "b", "W_rec"} <= set(results[0].quantities)
+
+
+def test_results_are_plain_data(results):
+    assert json.loads(json.dumps(results[0].as_dict()))["passed"] is True
+
+
+class Wrong(Kernel):
+    """The eager kernel with one fault, put in by the test."""
+
+    name = "wrong"
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.right = TorchKernel()
+
+    def relax(self, weight: Tensor, drive: Tensor, state, product, limits, **rest) -> Relaxed:
+        if self.fault == "transposed":
+            weight = weight.mT.contiguous()
+        if self.fault == "one step less":
+            limits = Limits(limits.tol, limits.max_steps - 1, limits.contraction)
+        if self.fault == "sign of the drive":
+            drive = -drive
+        return self.right.relax(weight, drive, state, product, limits, **rest)
+
+    def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        direction, rms = self.right.normalise(cotangent)
+        return (-direction if self.fault == "sign of the nudge" else direction), rms
+
+    def contrast(self, up: Tensor, down: Tensor, weight: Tensor):
+        if self.fault == "sign of the update":
+            weight = -weight
+        return self.right.contrast(up, down, weight)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "sign of the drive",
+        "sign of the nudge",
+        "sign of the update",
+        "transposed",
+        "one step less",
+    ],
+)
+@pytest.mark.parametrize("dtype", harness.BOUNDS)
+def test_a_wrong_kernel_fails(fault, dtype):
+    case = harness.Case(dtype, (7, 12, 33, 4), 0, 1e-300, harness.FIXED_STEPS)
+    assert harness.compare(Wrong("none"), case).passed
+    assert not harness.compare(Wrong(fault), case).passed
+
+
+def test_the_registry_names_what_it_has():
+    with pytest.raises(ValueError, match="auto, numpy, torch, numba"):
+        get_kernel("cuda")
+    assert get_kernel("numpy").name == "numpy"
+
+
+def test_without_numba_one_line_says_so(monkeypatch, caplog):
+    monkeypatch.setattr("toreqprop.kernels.compiled_available", lambda: False)
+    get_kernel.cache_clear()
+    try:
+        with caplog.at_level("WARNING", logger="toreqprop"):
+            names = {get_kernel(name).name for name in ("auto", "numba", "auto")}
+        assert names == {"torch"}
+        assert len(caplog.records) == 1
+        assert "pip install 'toreqprop[compiled]'" in caplog.text
+    finally:
+        get_kernel.cache_clear()
