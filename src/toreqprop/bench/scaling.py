@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.speed import BASELINE, OURS, Setup
-from toreqprop.bench.speed import measure as measure_speed
+from toreqprop.bench.speed import BASELINE, OURS, Setup, measure as measure_speed
 
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCH = (16, 64, 256, 1024)
@@ -67,13 +66,8 @@ def measure(setup: Setup, on_point: Callable[[], None] | None = None) -> Scaling
         ours, baseline = row.of(OURS), row.of(BASELINE)
         points.append(
             Point(
-                varied,
-                value,
-                ours.best_ms,
-                baseline.best_ms,
-                ours.ratio,
-                sum(ours.steps.values()),
-                row.contraction,
+                varied, value, ours.best_ms, baseline.best_ms, ours.ratio,
+                sum(ours.steps.values()), row.contraction,
             )  # fmt: skip
         )
         if on_point is not None:

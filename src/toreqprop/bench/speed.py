@@ -272,7 +272,9 @@ def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor], *, record:
             contender.times.append(took)
             if isinstance(contender.model, DeepEquilibriumMLP):
                 info = contender.model.last_info
-                contender.note("free", int(info["nstep"].max()), float(info["rel_lowest"].max()))
+                contender.note(
+                    "free", int(info["nstep"].max()), float(info["rel_lowest"].max())
+                )
 
 
 def _timing(

@@ -84,5 +84,7 @@ class Kernel(ABC):
         """A direction of RMS one per sample (batch, hidden), and the RMS (batch,)."""
 
     @abstractmethod
-    def contrast(self, up: Tensor, down: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def contrast(
+        self, up: Tensor, down: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """``δ = −w·(up − down)``, ``½(up + down)`` and ``Σ_batch δ``, with w (batch,)."""

@@ -123,7 +123,9 @@ def per_step_table(results: Iterable[Comparison]) -> dict[tuple[str, str], dict[
 def compare(kernel: Kernel, case: Case) -> Comparison:
     """Run one training step's phases and both updates on either side."""
     params, x, target = _draw(case)
-    settings = reference.Settings(beta=0.1, tol=case.tol, max_steps=case.max_steps, radius=_RADIUS)
+    settings = reference.Settings(
+        beta=0.1, tol=case.tol, max_steps=case.max_steps, radius=_RADIUS
+    )
     limits = Limits(case.tol, case.max_steps, _RADIUS)
     ball = reference.spectral_ball(reference.symmetrise(params.weight_raw), _RADIUS)
     drive = x @ params.weight_in.T + params.bias
