@@ -18,6 +18,7 @@ from toreqprop.energies import (
     DenseField,
     Energy,
     HardSigmoid,
+    LayeredEnergy,
     Params,
     System,
     Tanh,
@@ -231,7 +232,28 @@ def two_layers(activation: Tanh | HardSigmoid | None = None) -> KnownProblem:
     )
 
 
-ENERGY_PROBLEMS = [looped(), manufactured(), uncoupled(), two_layers(), two_layers(HardSigmoid())]
+def layered() -> KnownProblem:
+    """Three layers of different widths with the closed-form preactivation and Hebbian update."""
+    params = (
+        _normal(5, 4, seed=16),
+        _normal(5, seed=17),
+        0.3 * _normal(4, 5, seed=18),
+        _normal(4, seed=19),
+        0.3 * _normal(3, 4, seed=20),
+        _normal(3, seed=21),
+    )
+    loss = _softplus_loss(_normal(12, 2, seed=22))
+    return KnownProblem("layered", LayeredEnergy(), _normal(3, 4, seed=23), params, loss)
+
+
+ENERGY_PROBLEMS = [
+    looped(),
+    manufactured(),
+    uncoupled(),
+    two_layers(),
+    layered(),
+    two_layers(HardSigmoid()),
+]
 PROBLEMS = [*ENERGY_PROBLEMS, looped(symmetric=False)]
 
 

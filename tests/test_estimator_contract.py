@@ -96,10 +96,10 @@ def test_zero_cotangent_gives_zero_gradient(name: str) -> None:
 @pytest.mark.parametrize(
     ("estimator", "order"),
     [
-        (OneSidedEP(0.1), 1),
-        (OneSidedEP(0.1, negative=True), 1),
-        (CenteredEP(0.1), 2),
-        (VectorFieldEP(0.1), 2),
+        (OneSidedEP(0.05), 1),
+        (OneSidedEP(0.05, negative=True), 1),
+        (CenteredEP(0.05), 2),
+        (VectorFieldEP(0.05), 2),
     ],
     ids=["one_sided", "one_sided_negative", "centered", "vector_field"],
 )

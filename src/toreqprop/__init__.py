@@ -26,12 +26,13 @@ from toreqprop.gradients import (
 from toreqprop.models import (
     BackpropMLP,
     EquilibriumModel,
+    HopfieldMLP,
     LoopedMLP,
     nudged_backward,
     nudged_gradients,
 )
 from toreqprop.solution import Solution, Status
-from toreqprop.solvers import Anderson, FixedPoint, GradientDescent, Trace
+from toreqprop.solvers import Anderson, FixedPoint, GaussSeidel, GradientDescent, Trace
 
 __version__ = "0.1.0"
 
@@ -47,8 +48,10 @@ __all__ = [
     "CoupledLearning",
     "EquilibriumModel",
     "FixedPoint",
+    "GaussSeidel",
     "GradientDescent",
     "HolomorphicEP",
+    "HopfieldMLP",
     "ImplicitGradient",
     "InvalidInputError",
     "LoopedMLP",

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from toreqprop.kernels import compiled_available
+
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "gymnasium", "numba", "matplotlib")
 
 
@@ -21,6 +23,7 @@ def environment() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "threads_per_run": 1,
+        "compiled_kernels": compiled_available(),
     }
 
 

@@ -12,7 +12,7 @@ COLOURS = {"backprop": "#8a6d3b", "ep": "#1f6feb"}
 NAMES = {"backprop": "backprop", "ep": "EP (LoopedMLP, SN)"}
 _GREY = "#6b7280"
 
-_WIDE, _SQUARE = (5.0, 3.2), (3.6, 3.8)
+_WIDE, _SQUARE = (4.6, 3.0), (3.6, 3.8)
 
 Report = dict[str, Any]
 
@@ -23,7 +23,7 @@ def figures(report: Report) -> dict[str, Any]:
     drawn: dict[str, Any] = {"gap": None, "tasks": {}, "lipschitz": None}
     with _style():
         if done:
-            drawn["gap"] = _svg("gap", (5.2, 1 + 0.4 * len(done)), lambda a: _gap(a, done))
+            drawn["gap"] = _svg("gap", (4.8, 1 + 0.4 * len(done)), lambda a: _gap(a, done))
         for task in done:
             runs = _runs(report, task["task"])
             name = task["name"]
@@ -59,7 +59,7 @@ def _gap(axes: Any, tasks: list[dict[str, Any]]) -> None:
         axes.plot([gap["mean"]], [row], "o", color=COLOURS["ep"], ms=6)
     axes.set_yticks(range(len(tasks)), [task["title"] for task in reversed(tasks)])
     axes.set_ylim(-0.6, len(tasks) - 0.4)
-    axes.set_xlabel("EP minus backprop, points of test accuracy (mean, 95 % interval)")
+    axes.set_xlabel("EP minus backprop, points (mean, 95 % interval)")
 
 
 def _learning(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
@@ -120,7 +120,8 @@ def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
             values = [row["lipschitz"] for row in run["epochs"]]
             name = f"{label} spectral norm" if index == 0 else None
             epochs = range(1, len(values) + 1)
-            axes.plot(epochs, values, color=colour, lw=1.3, label=name, alpha=0.8)
+            single = "o" if len(values) == 1 else None
+            axes.plot(epochs, values, color=colour, lw=1.3, alpha=0.8, label=name, marker=single)
     axes.axhline(1.0, color=_GREY, lw=0.8, ls="--")
     axes.set_xlabel("epoch")
     axes.set_ylabel("largest Lipschitz constant")
@@ -128,9 +129,7 @@ def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
 
 
 def _runs(report: Report, task: str) -> list[Report]:
-    return [
-        m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None
-    ]
+    return [m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None]
 
 
 def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:

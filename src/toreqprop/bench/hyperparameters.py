@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from toreqprop.bench.files import write_atomically
 from toreqprop.errors import InvalidInputError
 from toreqprop.training import TrainingConfig
 
@@ -66,6 +67,26 @@ def read(path: Path | None = None) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     shipped = resources.files("toreqprop.bench").joinpath(FILE)
     return json.loads(shipped.read_text(encoding="utf-8"))
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write the file so that people can read it: innermost objects on one line each."""
+    write_atomically(path, _layout(content) + "\n")
+
+
+def _layout(value: Any, indent: str = "") -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(v, dict) or _is_table(v) for v in value.values()):
+        parts = [f"{inner}{json.dumps(k)}: {_layout(v, inner)}" for k, v in value.items()]
+    elif _is_table(value):
+        return "[\n" + ",\n".join(f"{inner}{json.dumps(v)}" for v in value) + f"\n{indent}]"
+    else:
+        return json.dumps(value)
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(v, dict) for v in value)
 
 
 def settings(task: str, full: bool, content: dict[str, Any] | None = None) -> TaskSettings:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from toreqprop.bench.hyperparameters import MODELS, settings
+from toreqprop.bench.hyperparameters import MODELS, ModelName, read, settings
 from toreqprop.bench.run import Control, Run
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import TASKS, get
@@ -23,40 +25,41 @@ class Plan:
     full: bool = False
     controls: bool = True
     epochs: int | None = None
+    hyperparameters: Path | None = None
 
     def runs(self) -> list[Run]:
         """Every run, in the order of the report."""
+        content = read(self.hyperparameters)
         main = [
-            self._run(task, model, seed)
+            self._run(content, task, model, seed)
             for task in self.tasks
             for seed in self.seeds
             for model in MODELS
         ]
-        return main + self.control_runs()
+        return main + self.control_runs(content)
 
-    def control_runs(self) -> list[Run]:
+    def control_runs(self, content: dict[str, Any]) -> list[Run]:
         """The controls, on the first task: they are about the method, not about a task."""
         if not self.controls:
             return []
         task = self.tasks[0]
-        kinds: list[tuple[Control, tuple[str, ...]]] = [
+        kinds: list[tuple[Control, tuple[ModelName, ...]]] = [
             ("shuffled-labels", MODELS),
             ("no-nudge", ("ep",)),
             ("no-spectral-norm", ("ep",)),
         ]
         return [
-            replace(self._run(task, model, seed), control=control)
+            replace(self._run(content, task, model, seed), control=control)
             for control, models in kinds
             for seed in self.seeds
             for model in models
         ]
 
-    def _run(self, task: str, model: str, seed: int) -> Run:
-        chosen = settings(task, self.full)
+    def _run(self, content: dict[str, Any], task: str, model: ModelName, seed: int) -> Run:
+        chosen = settings(task, self.full, content)
         if self.epochs is not None:
             chosen = replace(chosen, epochs=self.epochs)
-        name = "backprop" if model == "backprop" else "ep"
-        return Run(task, name, seed, chosen, self.full)  # type: ignore[arg-type]
+        return Run(task, model, seed, chosen, self.full)
 
 
 def make_plan(
@@ -66,6 +69,7 @@ def make_plan(
     full: bool = False,
     controls: bool | None = None,
     epochs: int | None = None,
+    hyperparameters: Path | None = None,
 ) -> Plan:
     """A plan for the named tasks, by default all (with ``full``, those that have more data).
 
@@ -84,4 +88,5 @@ def make_plan(
     if epochs is not None and epochs < 1:
         raise InvalidInputError(f"epochs must be >= 1, got {epochs}.")
     numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds))
-    return Plan(names, numbers, full, not full if controls is None else controls, epochs)
+    with_controls = not full if controls is None else controls
+    return Plan(names, numbers, full, with_controls, epochs, hyperparameters)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.bench.figures import figures
-from toreqprop.bench.store import write_atomically
+from toreqprop.bench.files import write_atomically
 
 JSON, MARKDOWN, STATISTICS, PAGE = (
     "benchmark.json",

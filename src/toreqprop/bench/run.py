@@ -21,6 +21,7 @@ from toreqprop.bench.hyperparameters import ModelName, ModelSettings, TaskSettin
 from toreqprop.bench.relaxation import relaxation_curves
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.gradients import CenteredEP, GradientEstimator
+from toreqprop.kernels import compiled_available
 from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.tasks import Dataset, Task, get, rollout
 from toreqprop.training import Epoch, fit, predict
@@ -58,7 +59,8 @@ class Run:
     @property
     def key(self) -> str:
         """A digest of everything the measurement depends on but the code."""
-        content = {**asdict(self), "schema": SCHEMA, "torch": torch.__version__}
+        software = {"torch": torch.__version__, "compiled": compiled_available()}
+        content = {**asdict(self), **software, "schema": SCHEMA}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -87,9 +89,7 @@ def execute(run: Run, on_epoch: Callable[[Epoch], None] | None = None) -> dict[s
     torch.manual_seed(run.seed)
     model = build(run, data, settings)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    history = fit(
-        model, x, y, training, validation=test, on_epoch=on_epoch, watch_lipschitz=True
-    )
+    history = fit(model, x, y, training, validation=test, on_epoch=on_epoch, watch_lipschitz=True)
     predicted = predict(model, test[0])
     rows = history.as_rows()
     epoch_seconds = [row.pop("seconds") for row in rows]

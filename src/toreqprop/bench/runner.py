@@ -13,9 +13,13 @@ from multiprocessing.queues import Queue
 from queue import Empty
 from typing import Any
 
+import torch
+from torch.nn import functional as F
+
 from toreqprop.bench.run import Run, execute
 from toreqprop.bench.store import Store
 from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop.models import LoopedMLP
 from toreqprop.tasks import get
 from toreqprop.training import Epoch
 
@@ -155,12 +159,17 @@ _events: Queue[Progress] | None = None
 
 def _start_worker(events: Queue[Progress]) -> None:
     global _events
-    import torch
-
     _events = events
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _warm_up()
+
+
+def _warm_up() -> None:
+    """One step of a tiny model, so that compilation is not counted as training time."""
+    model = LoopedMLP(2, 2, 2)
+    F.cross_entropy(model(torch.zeros(2, 2)), torch.tensor([0, 1])).backward()
 
 
 def _end_with_parent() -> None:

@@ -64,9 +64,7 @@ def summarise(scores: Sequence[float]) -> Summary:
     return Summary(n, mean, sd, mean - half, mean + half)
 
 
-def compare(
-    first: Sequence[float], second: Sequence[float], margin: float = MARGIN
-) -> Comparison:
+def compare(first: Sequence[float], second: Sequence[float], margin: float = MARGIN) -> Comparison:
     """Compare paired scores, one pair per seed.
 
     The equivalence test (TOST) rejects "they differ by at least ``margin``" where both one-sided

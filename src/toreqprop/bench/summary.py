@@ -132,9 +132,7 @@ def _checks(
     return checks
 
 
-def _control(
-    control: str, plan: Plan, by_run: dict[Run, Measurement]
-) -> dict[str, Any] | None:
+def _control(control: str, plan: Plan, by_run: dict[Run, Measurement]) -> dict[str, Any] | None:
     found: dict[str, list[Measurement]] = {}
     for run, measurement in by_run.items():
         if run.control == control:
@@ -231,7 +229,7 @@ def _timing(backprop: Sequence[Measurement], ep: Sequence[Measurement]) -> dict[
 
 
 def _searches(plan: Plan) -> dict[str, Any]:
-    tasks = read()["tasks"]
+    tasks = read(plan.hyperparameters)["tasks"]
     names = [variant(name, plan.full) for name in plan.tasks]
     return {name: tasks[name].get("search") for name in names}
 
@@ -240,5 +238,3 @@ def _overall(statuses: Sequence[str]) -> str:
     if "FAIL" in statuses:
         return "FAIL"
     return "INCOMPLETE" if "NOT RUN" in statuses else "PASS"
-
-

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from toreqprop.cli import benchmark, certify, data, estimators, info, verify
+from toreqprop.cli import benchmark, certify, data, estimators, info, tune, verify
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(info.info)
 app.command()(benchmark.benchmark)
+app.command()(tune.tune)
 app.command()(verify.verify)
 
 

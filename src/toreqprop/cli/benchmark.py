@@ -7,13 +7,16 @@ import shutil
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from toreqprop.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from toreqprop.bench.plan import Plan
 
 _NEEDED = ("scipy", "matplotlib", "jinja2", "gymnasium")
 
@@ -43,6 +46,10 @@ def benchmark(
     epochs: Annotated[
         int | None, typer.Option(help="Epochs instead of the tuned number: for a quick look.")
     ] = None,
+    hyperparameters: Annotated[
+        Path | None,
+        typer.Option(help="A file written by `toreqprop tune`; by default the one that ships."),
+    ] = None,
     controls: Annotated[
         bool | None,
         typer.Option(help="Run the negative controls; by default unless --full-data."),
@@ -68,7 +75,14 @@ def benchmark(
 
     started = time.monotonic()
     names = [name.strip() for name in tasks.split(",") if name.strip()] if tasks else None
-    plan = make_plan(names, seeds, full=full_data, controls=controls, epochs=epochs)
+    plan = make_plan(
+        names,
+        seeds,
+        full=full_data,
+        controls=controls,
+        epochs=epochs,
+        hyperparameters=hyperparameters,
+    )
     processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
     folder = Path("results/full" if full_data else "results") if output is None else output
     if data_dir is not None:
@@ -88,7 +102,7 @@ def benchmark(
             highlight=False,
         )
         raise typer.Exit(130) from None
-    command = describe_command(names, seeds, full_data, epochs, controls)
+    command = describe_command(plan, names, seeds, controls)
     report = summarise_benchmark(plan, outcome, environment(), command)
     report["timing"] = {
         "command_seconds": time.monotonic() - started,
@@ -102,24 +116,24 @@ def benchmark(
         raise typer.Exit(1)
 
 
-def describe_command(
-    tasks: list[str] | None, seeds: int, full: bool, epochs: int | None, controls: bool | None
-) -> str:
+def describe_command(plan: Plan, tasks: list[str] | None, seeds: int, controls: bool | None) -> str:
     """The command that gives these results: all options that change them, and no folders."""
     parts = ["toreqprop benchmark"]
     if tasks:
         parts.append(f"--tasks {','.join(tasks)}")
     parts.append(f"--seeds {seeds}")
-    if full:
+    if plan.full:
         parts.append("--full-data")
-    if epochs is not None:
-        parts.append(f"--epochs {epochs}")
+    if plan.epochs is not None:
+        parts.append(f"--epochs {plan.epochs}")
+    if plan.hyperparameters is not None:
+        parts.append(f"--hyperparameters {plan.hyperparameters.name}")
     if controls is not None:
         parts.append("--controls" if controls else "--no-controls")
     return " ".join(parts)
 
 
-def _show(console: Console, report: dict) -> None:  # type: ignore[type-arg]
+def _show(console: Console, report: dict[str, Any]) -> None:
     from toreqprop.bench.reports import interval, percent, signed
 
     table = Table("task", "backprop", "EP", "gap", "95 % interval", "status")

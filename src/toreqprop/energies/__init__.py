@@ -5,6 +5,7 @@ from __future__ import annotations
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
 from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
+from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
     AsymmetryCorrection,
     ClampNudge,
@@ -31,6 +32,7 @@ __all__ = [
     "Energy",
     "Gradients",
     "HardSigmoid",
+    "LayeredEnergy",
     "Linear",
     "LinearNudge",
     "Nudge",

@@ -55,7 +55,8 @@ class CostNudge:
         with torch.enable_grad():
             leaves = tuple(s.detach().requires_grad_() for s in state)
             total = self.cost(leaves).sum()
-            return tuple(self.beta * g for g in torch.autograd.grad(total, leaves))
+            found = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+            return tuple(self.beta * g for g in found)
 
     def energy(self, state: State) -> Tensor:
         with torch.no_grad():

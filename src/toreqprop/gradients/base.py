@@ -131,11 +131,14 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
     float32, and a batch mean nudges each sample by 1/batch of what it should.
     """
     flat = [g.flatten(1) for g in cotangent]
-    peak = torch.stack([g.abs().amax(1) for g in flat]).amax(0)
+    peaks = torch.stack([g.abs().amax(1) for g in flat])
+    peak = peaks.amax(0)
     # Dividing by the largest entry first keeps the squares of tiny cotangents from underflowing.
     safe = torch.where(peak > 0, peak, 1.0)
     unit = [g / safe[:, None] for g in flat]
-    count = sum(g.shape[1] for g in unit)
+    # The mean is over the layers the loss looks at, so that β means the same in deep networks.
+    widths = peak.new_tensor([g.shape[1] for g in unit])
+    count = ((peaks > 0) * widths[:, None]).sum(0).clamp_min(1)
     rms = torch.sqrt(torch.stack([(g * g).sum(1) for g in unit]).sum(0) / count)
     scale = torch.where(rms > 0, rms, 1.0)
     direction = tuple(

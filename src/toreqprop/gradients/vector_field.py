@@ -69,7 +69,9 @@ def jacobian_products(
     """``v ↦ U v`` and ``v ↦ Uᵀ v`` with ``U = ∂u/∂s`` at ``state``; one evaluation of ``u``."""
     with torch.enable_grad():
         leaves = tuple(s.detach().requires_grad_() for s in state)
-        outputs = system.field.preactivation(leaves, system.drive, system.params)
+        found = system.field.preactivation(leaves, system.drive, system.params)
+        # A layer without couplings does not depend on the state; autograd must still see it.
+        outputs = tuple(u + 0 * s for u, s in zip(found, leaves, strict=True))
         dummy = tuple(torch.zeros_like(s, requires_grad=True) for s in state)
         # Uᵀ v is linear in v, so its gradient with respect to v, contracted with w, is U w.
         pulled = torch.autograd.grad(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
-__all__ = ["BackpropMLP", "EquilibriumModel", "LoopedMLP", "nudged_backward", "nudged_gradients"]
+__all__ = [
+    "BackpropMLP",
+    "EquilibriumModel",
+    "HopfieldMLP",
+    "LoopedMLP",
+    "nudged_backward",
+    "nudged_gradients",
+]

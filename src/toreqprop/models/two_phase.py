@@ -73,8 +73,10 @@ def nudged_gradients(
         direct = torch.stack(
             [p.coefficient * p.beta * cost_of(p.state).mean() for p in phases if p.beta != 0]
         ).sum()
-        outputs = [direct, *(p for p in effective if p.requires_grad)]
-        weights = [torch.ones_like(direct), *(g for g in local if g is not None)]
+        outputs = [p for p in effective if p.requires_grad]
+        weights = [g for g in local if g is not None]
+        if direct.requires_grad:
+            outputs, weights = [direct, *outputs], [torch.ones_like(direct), *weights]
         found = torch.autograd.grad(
             outputs, list(named.values()), weights, allow_unused=True, materialize_grads=True
         )

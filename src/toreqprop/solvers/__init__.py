@@ -5,18 +5,21 @@ from __future__ import annotations
 from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Hook, Solver, Tolerance, Trace, solve
 from toreqprop.solvers.fixed_point import FixedPoint
+from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.gradient_descent import GradientDescent
 
 SOLVERS: dict[str, type[Solver]] = {
     "fixed_point": FixedPoint,
     "gradient_descent": GradientDescent,
     "anderson": Anderson,
+    "gauss_seidel": GaussSeidel,
 }
 
 __all__ = [
     "SOLVERS",
     "Anderson",
     "FixedPoint",
+    "GaussSeidel",
     "GradientDescent",
     "Hook",
     "Solver",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,13 @@ class Dynamics(Protocol):
 
 class Solver(ABC):
     """A method that proposes the next iterate; its memory is an argument and a return value."""
+
+    plain: ClassVar[bool] = True
+    """Whether `evaluate` is the plain map, whose contraction factor bounds the error."""
+
+    def evaluate(self, system: Dynamics, state: State) -> State:
+        """A map with the same fixed points as ``f``, by default ``f`` itself."""
+        return system.map(state)
 
     def init(self, system: Dynamics, state: State) -> Any:
         """The method's memory before the first step."""
@@ -110,7 +117,7 @@ def solve(
     kept: tuple[State, Tensor, Tensor] | None = None
     status = Status.MAX_STEPS
     for steps in range(1, tolerance.max_steps + 1):
-        image = system.map(state)
+        image = solver.evaluate(system, state)
         gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
         size = sample_norm(image)
         if relative_to_first:
@@ -137,24 +144,31 @@ def solve(
             if kept is not None:
                 state = _where(done, kept[0], state)
     residual = gap / reference.clamp_min(torch.finfo(gap.dtype).tiny)
-    return Solution(image, steps, residual, status, _error_bound(system, image, gap), reference)
+    bound = _error_bound(system, image, gap, solver.plain)
+    return Solution(image, steps, residual, status, bound, reference)
 
 
 def _where(mask: Tensor, yes: State, no: State) -> State:
     return tuple(torch.where(per_sample(mask, a), a, b) for a, b in zip(yes, no, strict=True))
 
 
-def _error_bound(system: Dynamics, state: State, gap: Tensor) -> Tensor:
+def _error_bound(system: Dynamics, state: State, gap: Tensor, plain: bool) -> Tensor:
     """``(L·‖f(s) − s‖ + rounding) / (1 − L)``, infinite without a contraction factor below one.
 
-    The rounding term covers the evaluation of ``f`` itself: n·eps·‖s‖ for n neurons, the size of
-    the error of n inner products of length n (Higham and Mary 2019, probabilistic form).
+    Where another map than ``f`` was iterated, one evaluation of ``f`` at the result gives
+    ``(‖f(s) − s‖ + rounding) / (1 − L)``. The rounding term covers the evaluation of ``f`` itself:
+    n·eps·‖s‖ for n neurons, the size of the error of n inner products of length n (Higham and Mary
+    2019, probabilistic form).
     """
     factor = system.contraction
     if factor is None or not factor < 1:
         return torch.full_like(gap, torch.inf)
     rounding = neurons(state) * torch.finfo(gap.dtype).eps * sample_norm(state)
-    return (factor * gap + rounding) / (1 - factor)
+    if plain:
+        return (factor * gap + rounding) / (1 - factor)
+    image = system.map(state)
+    gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
+    return (gap + rounding) / (1 - factor)
 
 
 Hook = Callable[[str, Solution], None]

@@ -1,0 +1,105 @@
+"""Deep Hopfield networks: certified gradients, honest bounds, the same torch module."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import toreqprop as teq
+from toreqprop.energies import HardSigmoid, Tanh
+from toreqprop.tasks import get
+from toreqprop.training import TrainingConfig, accuracy, fit
+
+SIZES = ([12, 16, 5], [12, 16, 14, 5], [12, 10, 9, 8, 7, 5])
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(output, F.one_hot(target, 5).to(output))
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("activation", [Tanh(), HardSigmoid()], ids=["tanh", "hard_sigmoid"])
+@pytest.mark.parametrize("output", ["readout", "free"])
+def test_gradients_are_certified(sizes: list[int], activation: Tanh, output: str) -> None:
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP(
+        sizes,
+        activation=activation,
+        output=output,  # type: ignore[arg-type]
+        gradient=teq.CenteredEP(1e-3),
+        tol=1e-10,
+    ).double()
+    x = torch.randn(9, 12, dtype=torch.float64)
+    y = torch.randint(0, 5, (9,))
+    loss = F.cross_entropy if output == "readout" else squared_error
+    certificate = teq.certify(model, x, y, loss=loss)
+    assert certificate.ok, certificate.verdict
+    assert certificate.min_cosine > 0.9999
+    assert certificate.asymmetry < 1e-10
+
+
+def test_lipschitz_bounds_the_jacobian_and_stays_below_one() -> None:
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP([12, 10, 9, 8, 5])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(20)
+    x, y = torch.randn(9, 12), torch.randint(0, 5, (9,))
+    certificate = teq.certify(model, 0.01 * x, y)
+    assert certificate.contraction <= model.lipschitz() <= 0.95 * (1 + 1e-5)
+    solution = model.equilibrium(x)
+    assert bool(torch.isfinite(solution.error_bound).all())
+
+
+def test_without_spectral_norm_nothing_is_certified_but_it_settles() -> None:
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP([12, 30, 30, 5], spectral_norm=False)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(10)
+    assert model.lipschitz() > 1
+    solution = model.equilibrium(torch.randn(4, 12))
+    assert solution.converged
+    assert bool(torch.isinf(solution.error_bound).all())
+
+
+def test_learns_digits() -> None:
+    """Held-out accuracy above 93 % for one and two hidden layers; chance is 10 %."""
+    data = get("digits").load(42, False)
+    x, y, test_x, test_y = (
+        torch.from_numpy(a) for a in (data.train_x, data.train_y, data.test_x, data.test_y)
+    )
+    for sizes in ([64, 64, 10], [64, 64, 64, 10]):
+        torch.manual_seed(0)
+        model = teq.HopfieldMLP(sizes)
+        fit(model, x, y, TrainingConfig(epochs=8, learning_rate=2e-3))
+        assert accuracy(model, test_x, test_y) > 0.93
+
+
+def test_copies_and_classical_cost_nudge() -> None:
+    model = teq.HopfieldMLP([12, 10, 8, 5], output="free")
+    x = torch.randn(6, 12)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(x), model(x))
+
+    def cost(output: Tensor, target: Tensor) -> Tensor:
+        return 0.5 * (output - target).square().sum(1)
+
+    found = teq.nudged_gradients(model, x, torch.zeros(6, 5), cost=cost)
+    assert found.keys() == dict(model.named_parameters()).keys()
+
+
+@pytest.mark.parametrize("sizes", [[12, 5], [], [12, 0, 5]], ids=str)
+def test_bad_sizes(sizes: list[int]) -> None:
+    with pytest.raises(teq.InvalidInputError, match="sizes"):
+        teq.HopfieldMLP(sizes)
+
+
+def test_bad_output() -> None:
+    with pytest.raises(teq.InvalidInputError, match="output"):
+        teq.HopfieldMLP([4, 5, 3], output="other")  # type: ignore[arg-type]
