@@ -51,7 +51,7 @@ class Accuracy:
         over_seeds = summarise(self.scores)
         if over_seeds.low is not None and over_seeds.high is not None:
             low, high = min(low, over_seeds.low), max(high, over_seeds.high)
-        return low, high
+        return max(0.0, low), min(100.0, high)
 
     def __str__(self) -> str:
         low, high = self.interval

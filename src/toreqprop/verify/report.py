@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toreqprop.bench.environment import environment
+from toreqprop.bench.environment import environment, metadata_version
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import decode
 from toreqprop.verify.records import Job, Record, verdict_of
@@ -51,9 +51,15 @@ def make_report(
             "confirmed": sum(c is True for c in confirmed),
             "differing": [t["number"] for t in tracks if t["confirmed"] is False],
         },
-        "environment": environment(),
+        "environment": _environment(),
         "self_test": None if found is None else [_detection(d) for d in found],
     }
+
+
+def _environment() -> dict[str, Any]:
+    found = environment()
+    found["packages"]["statsmodels"] = metadata_version("statsmodels")
+    return found
 
 
 def _track(track: Track, record: Record) -> dict[str, Any]:
