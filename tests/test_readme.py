@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,11 @@ def test_code_block_runs(code: str) -> None:
 
 def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 2
+
+
+def test_results_table_is_rendered_from_the_measurements() -> None:
+    script = README.parent / "scripts" / "update_readme.py"
+    result = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from toreqprop.cli import benchmark, certify, data, estimators, info, tune, verify
+from toreqprop.cli import (
+    benchmark,
+    certify,
+    data,
+    estimators,
+    info,
+    memory,
+    speed,
+    tune,
+    verify,
+)
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -34,6 +44,8 @@ app.add_typer(data.app, name="data")
 app.command()(certify.certify)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
+app.command()(speed.speed)
+app.command()(memory.memory)
 app.command()(info.info)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)

@@ -76,7 +76,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
     names = [t.name for t in table.rows[0].timings]
     shown = Table(
         "batch, in, hidden", "target", *names, "steps", "residual", "of peak",
-        title="step time over backpropagation's (best; median in brackets)",
+        title="step time over backpropagation's (best; in brackets median processor time)",
         caption=f"matrix-product peak {table.peak_gflops:.0f} GFLOP/s, "
         f"{table.conditions['threads']} thread(s), radius {table.conditions['radius']:g}, "
         f"tol {table.conditions['tol']:g}",
@@ -89,7 +89,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
             *(
                 f"{t.best_ms:.2f} ms"
                 if t.name == bench.BASELINE
-                else f"{t.ratio:.2f} ({t.median_ratio:.2f})"
+                else f"{t.ratio:.2f} ({t.cpu_ratio:.2f})"
                 for t in row.timings
             ),
             " + ".join(f"{v:.1f}" for v in ours.steps.values()),

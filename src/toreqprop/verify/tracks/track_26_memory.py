@@ -67,7 +67,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("ep_growth", 1.05, "EP: growth of peak memory from fewest to most steps"),
         above("ep_mb", 0.0, "EP: peak memory at the most steps, MB"),
         at_least("unrolled_growth", 20.0, "unrolled: the same growth"),
-        at_most("implicit_growth", 1.25, "implicit: the same growth", required=False),
+        at_most("implicit_growth", 1.05, "implicit: the same growth", required=False),
         above("checkpointed_growth", 1.05, "checkpointed: the same growth", required=False),
     )
 

@@ -1,0 +1,380 @@
+"""`EqPropClassifier` and `EqPropRegressor`: a `LoopedMLP` behind fit and predict."""
+
+from __future__ import annotations
+
+import copy
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning as NotConverged
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.gradients import CenteredEP
+from toreqprop.models import LoopedMLP
+from toreqprop.sklearn.scaling import Scaling
+
+FLOATS = (np.float64, np.float32)
+
+
+class _EqPropEstimator(BaseEstimator):
+    """What classifier and regressor share: parameters, the training loop, early stopping."""
+
+    def __init__(
+        self,
+        hidden_size: int = 100,
+        *,
+        beta: float = 0.1,
+        radius: float = 0.95,
+        learning_rate: float = 1e-3,
+        alpha: float = 1e-4,
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        standardize: bool = True,
+        relaxation_tol: float = 1e-3,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_size = hidden_size
+        self.beta = beta
+        self.radius = radius
+        self.learning_rate = learning_rate
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.standardize = standardize
+        self.relaxation_tol = relaxation_tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # What differs between the two ---------------------------------------------------------
+
+    def _outputs(self) -> int:
+        raise NotImplementedError
+
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _score_encoded(self, output: np.ndarray, target: np.ndarray, weight: np.ndarray) -> float:
+        raise NotImplementedError
+
+    # Training -----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        for name, kind, low in (
+            ("hidden_size", Integral, 1),
+            ("max_iter", Integral, 1),
+            ("n_iter_no_change", Integral, 1),
+            ("learning_rate", Real, 0),
+            ("alpha", Real, 0),
+            ("beta", Real, 0),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind) or value < low:
+                raise ValueError(f"{name} must be a number >= {low}, got {value!r}.")
+        if self.batch_size != "auto" and not (
+            isinstance(self.batch_size, Integral) and self.batch_size >= 1
+        ):
+            raise ValueError(f'batch_size must be "auto" or >= 1, got {self.batch_size!r}.')
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}."
+            )
+
+    def _start(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
+        """A new network, its optimizer and scaling, from this data's dtype and random_state."""
+        self._random = check_random_state(self.random_state)
+        self._dtype = torch.float64 if x.dtype == np.float64 else torch.float32
+        self._scaling = Scaling.fit(x, weight) if self.standardize else Scaling.identity()
+        self._target_scaling = self._scale_target(target, weight)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self._random.randint(2**31 - 1)))
+            self.model_ = LoopedMLP(
+                x.shape[1],
+                int(self.hidden_size),
+                self._outputs(),
+                radius=self.radius,
+                gradient=CenteredEP(float(self.beta)),
+                tol=self.relaxation_tol,
+            ).to(self._dtype)
+        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
+        self.loss_curve_: list[float] = []
+        self.validation_scores_: list[float] | None = [] if self.early_stopping else None
+        self.n_iter_ = 0
+        self.t_ = 0
+
+    def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
+        return Scaling.identity()
+
+    def _tensors(
+        self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        count = np.ones(len(x)) if weight is None else weight
+        goal = self._target_scaling(target)
+        return (
+            torch.as_tensor(self._scaling(x)).to(self._dtype),
+            torch.as_tensor(goal).to(torch.long if goal.dtype.kind == "i" else self._dtype),
+            torch.as_tensor(count).to(self._dtype),
+        )
+
+    def _epoch(self, x: Tensor, target: Tensor, weight: Tensor) -> float:
+        """One pass of shuffled minibatches; the mean loss."""
+        size = min(200, len(x)) if self.batch_size == "auto" else int(self.batch_size)
+        order = torch.arange(len(x))
+        if size < len(x):
+            order = torch.from_numpy(self._random.permutation(len(x)))
+        total = 0.0
+        for batch in order.split(size):
+            self._optimizer.zero_grad()
+            losses = self._losses(self.model_(x[batch]), target[batch])
+            share = weight[batch]
+            loss = (share * losses).sum() / share.sum()
+            penalty = sum((p.square().sum() for p in self._weights()), x.new_zeros(()))
+            (loss + 0.5 * self.alpha / float(share.sum()) * penalty).backward()
+            self._optimizer.step()
+            total += float(loss.detach()) * float(share.sum())
+            self.t_ += len(batch)
+        return total / float(weight.sum())
+
+    def _weights(self) -> list[Tensor]:
+        return [p for p in self.model_.parameters() if p.dim() > 1]
+
+    def _train(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
+        if weight is not None and bool((weight == 0).any()):
+            kept = weight != 0
+            x, target, weight = x[kept], target[kept], weight[kept]
+        if not (self.warm_start and hasattr(self, "model_")):
+            self._start(x, target, weight)
+        held = None
+        if self.early_stopping:
+            rows = np.arange(len(x))
+            train, test = train_test_split(
+                rows,
+                test_size=self.validation_fraction,
+                random_state=self._random.randint(2**31 - 1),
+                stratify=target if target.dtype.kind == "i" else None,
+            )
+            held = (x[test], target[test], None if weight is None else weight[test])
+            x, target = x[train], target[train]
+            weight = None if weight is None else weight[train]
+        tensors = self._tensors(x, target, weight)
+        best, since, kept_weights = np.inf, 0, None
+        for _ in range(int(self.max_iter)):
+            loss = self._epoch(*tensors)
+            self.loss_curve_.append(loss)
+            self.n_iter_ += 1
+            measure = loss
+            if held is not None:
+                score = self._score_encoded(
+                    self._output(held[0]),
+                    held[1],
+                    np.ones(len(held[0])) if held[2] is None else held[2],
+                )
+                assert self.validation_scores_ is not None
+                self.validation_scores_.append(score)
+                measure = -score
+            if self.verbose:
+                shown = "" if held is None else f", validation score {-measure:.4f}"
+                print(f"iteration {self.n_iter_}, loss {loss:.6f}{shown}")
+            since = 0 if measure < best - self.tol else since + 1
+            if measure < best:
+                best = measure
+                if held is not None:
+                    kept_weights = copy.deepcopy(self.model_.state_dict())
+            if since >= self.n_iter_no_change:
+                break
+        else:
+            _warn_not_converged(int(self.max_iter))
+        if kept_weights is not None:
+            self.model_.load_state_dict(kept_weights)
+        self.loss_ = self.loss_curve_[-1]
+        self.best_loss_ = None if self.early_stopping else min(self.loss_curve_)
+        self.best_validation_score_ = -float(best) if self.early_stopping else None
+
+    @torch.no_grad()
+    def _output(self, x: np.ndarray) -> np.ndarray:
+        scaled = torch.as_tensor(self._scaling(x)).to(self._dtype)
+        return torch.cat([self.model_(part) for part in scaled.split(1000)]).numpy()
+
+    def _checked(self, x: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, x, dtype=FLOATS, reset=False)
+
+
+def _warn_not_converged(max_iter: int) -> None:
+    import warnings
+
+    warnings.warn(
+        f"The loss was still falling after max_iter={max_iter} iterations: raise max_iter or tol.",
+        NotConverged,
+        stacklevel=4,
+    )
+
+
+class EqPropClassifier(ClassifierMixin, _EqPropEstimator):
+    """A classifier trained by equilibrium propagation, with `MLPClassifier`'s conventions.
+
+    Args:
+        hidden_size: neurons of the hidden layer.
+        beta: strength of the nudge.
+        radius: bound on the recurrent spectral norm.
+        learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step
+            ("auto" is 200 or all); most passes; training stops after ``n_iter_no_change`` passes
+            that improve by less than ``tol``.
+        alpha: strength of the L2 penalty.
+        early_stopping, validation_fraction: stop by a held-out score instead of the loss.
+        standardize: scale features to mean zero and variance one, inside the estimator.
+        relaxation_tol: relative residual of the relaxations.
+        warm_start: go on from the last fit.
+        random_state: seed or generator; an integer reproduces a fit exactly.
+        verbose: print every pass.
+
+    Attributes:
+        model_: the trained `LoopedMLP`. classes_, n_features_in_, feature_names_in_, n_iter_,
+        loss_curve_, loss_, best_loss_, validation_scores_, best_validation_score_: as usual.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EqPropClassifier:
+        """Train on X (samples, features) and labels y (samples,)."""
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=FLOATS)
+        check_classification_targets(y)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        if not (self.warm_start and hasattr(self, "classes_")):
+            self.classes_ = unique_labels(y)
+        self._train(X, self._encode(y), weight)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> EqPropClassifier:
+        """One more pass over a part of the data; name all ``classes`` the first time."""
+        first = not hasattr(self, "model_")
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=FLOATS, reset=first)
+        check_classification_targets(y)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        if first:
+            self.classes_ = unique_labels(y) if classes is None else unique_labels(classes)
+        target = self._encode(y)
+        if first:
+            self._start(X, target, weight)
+        self.loss_curve_.append(self._epoch(*self._tensors(X, target, weight)))
+        self.n_iter_ += 1
+        self.loss_ = self.loss_curve_[-1]
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (samples, classes)."""
+        logits = self._output(self._checked(X))
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        return odds / odds.sum(1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely label of each sample."""
+        output = self._output(self._checked(X))
+        return self.classes_[output.argmax(1)]
+
+    def _outputs(self) -> int:
+        return len(self.classes_)
+
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        unknown = set(np.unique(y)) - set(self.classes_)
+        if unknown:
+            raise ValueError(
+                f"y has labels that were not there at first: {sorted(unknown)}; name every class "
+                "in the first partial_fit(..., classes=...)."
+            )
+        return np.searchsorted(self.classes_, y).astype(np.int64)
+
+    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output, target, reduction="none")
+
+    def _score_encoded(self, output: np.ndarray, target: np.ndarray, weight: np.ndarray) -> float:
+        return float(accuracy_score(target, output.argmax(1), sample_weight=weight))
+
+
+class EqPropRegressor(RegressorMixin, _EqPropEstimator):
+    """A regressor trained by equilibrium propagation on the squared error.
+
+    Parameters as for `EqPropClassifier`; with ``standardize`` the target is scaled as well. Several
+    targets at once, y of shape (samples, targets), are predicted together.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EqPropRegressor:
+        """Train on X (samples, features) and numbers y (samples,) or (samples, targets)."""
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        self._train(X, self._encode(y), weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> EqPropRegressor:
+        """One more pass over a part of the data; the first part sets the scaling."""
+        first = not hasattr(self, "model_")
+        self._check_parameters()
+        X, y = validate_data(
+            self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True, reset=first
+        )
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        target = self._encode(y)
+        if first:
+            self._start(X, target, weight)
+        self.loss_curve_.append(self._epoch(*self._tensors(X, target, weight)))
+        self.n_iter_ += 1
+        self.loss_ = self.loss_curve_[-1]
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The predicted numbers, in the shape y had."""
+        output = self._output(self._checked(X))
+        output = self._target_scaling.invert(output)
+        return output[:, 0] if self._flat else output
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _outputs(self) -> int:
+        return self._targets
+
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        self._flat = y.ndim == 1
+        target = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        self._targets = target.shape[1]
+        return target
+
+    def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
+        return Scaling.fit(target, weight) if self.standardize else Scaling.identity()
+
+    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
+        return 0.5 * (output - target).square().mean(1)
+
+    def _score_encoded(self, output: np.ndarray, target: np.ndarray, weight: np.ndarray) -> float:
+        return float(r2_score(target, self._target_scaling.invert(output), sample_weight=weight))
