@@ -148,6 +148,7 @@ def record(
     """A task's entry of the hyperparameter file: the best settings and the search behind them."""
     search_record: dict[str, Any] = {
         "trials": budget.trials,
+        "epochs": entry["epochs"],
         "validation": validation,
         "validation_seed": VALIDATION_SEED,
         "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first",
@@ -157,8 +158,11 @@ def record(
     for model, trials in found.items():
         chosen[model] = _plain(best(trials).settings)
         search_record[model] = {
-            "best": best(trials).mean,
-            "tried": [{**_plain(t.settings), "accuracies": list(t.accuracies)} for t in trials],
+            "best": round(best(trials).mean, 3),
+            "tried": [
+                {**_plain(t.settings), "accuracies": [round(a, 3) for a in t.accuracies]}
+                for t in trials
+            ],
         }
     shared = {name: entry[name] for name in ("hidden", "epochs", "batch_size")}
     return shared | chosen | {"search": search_record}
