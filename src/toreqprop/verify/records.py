@@ -51,7 +51,7 @@ class Job:
             "level": asdict(self.level),
             "seeds": self.seeds,
             "sabotage": self.sabotage,
-            "code": source_digest(),
+            "code": [source_digest(), self.track.source],
             "versions": {name: metadata.version(name) for name in ("torch", "numpy", "scipy")},
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -59,12 +59,14 @@ class Job:
 
 @cache
 def source_digest() -> str:
-    """A digest of every source file that can change a measurement."""
+    """A digest of every source file that can change a measurement, the tracks' own apart."""
     root = Path(toreqprop.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not name.startswith(("cli/", "verify/report", "verify/figures", "verify/display")):
+        if not name.startswith(
+            ("cli/", "verify/report", "verify/figures", "verify/display", "verify/tracks/")
+        ):
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -167,8 +167,8 @@ TRACK = Track(
     statements=(
         "On digits EqProp reached {digits_ep_accuracy} and backprop {digits_backprop_accuracy}; "
         "EqProp minus backprop is {digits_gap}.",
-        "The input weights of every EqProp network moved by at least {hidden_change:.3f}: the "
-        "accuracy is not the readout's alone.",
+        "In every EqProp network the input weight that moved most moved by {hidden_change:.3f} or "
+        "more; without a nudge none moves.",
     ),
     cost=15,
 )

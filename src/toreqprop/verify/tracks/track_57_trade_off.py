@@ -125,8 +125,9 @@ def run(context: Context) -> Measurements:
                 ),
             ),
             Table(
-                "Robustness: mean test accuracy with Gaussian noise on the input, or on the hidden "
-                "neurons in the middle of the computation",
+                "Robustness: mean test accuracy with Gaussian noise on the input, or once on the "
+                "hidden neurons: of the first layer for backprop, of the equilibrium for EP, "
+                "which then relaxes 10 more steps",
                 (
                     Column("noise on"),
                     Column("std", "g"),
@@ -210,7 +211,6 @@ def _score_with_noise(model: nn.Module, data: Split, kind: str, size: float, see
     if kind == "input":
         output = model(data.test_x + noise(data.test_x))
     elif isinstance(model, LoopedMLP):
-        # Half of the relaxation before the noise, the rest after it.
         params = model.system_parameters()
         drive = F.linear(data.test_x, params[0], params[1])
         state = model.equilibrium(data.test_x).state[0]
