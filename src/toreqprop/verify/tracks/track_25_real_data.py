@@ -37,6 +37,7 @@ def run(context: Context) -> Measurements:
     values: dict[str, Value] = {}
     rows: list[tuple[Any, ...]] = []
     groups: list[Series] = []
+    chances: dict[str, float] = {}
     for task, title in TITLES.items():
         chosen = settings(task, full)
         chosen = context.level.pick(replace(chosen, hidden=128, epochs=4), chosen, chosen)
@@ -75,6 +76,7 @@ def run(context: Context) -> Measurements:
                     gap.mean if model == "ep" else None,
                 )
             )  # fmt: skip
+        chances[f"chance, {title}"] = both["ep"].chance_percent
         groups.append(Series(title, ("Backprop MLP", "EqProp"), _means(both)))
     return Measurements(
         values,
@@ -103,7 +105,7 @@ def run(context: Context) -> Measurements:
                 "test accuracy, %",
                 tuple(groups),
                 bars=True,
-                lines={"chance": 10.0},
+                lines=chances,
             ),
         ),
     )
