@@ -108,6 +108,8 @@ def verify(
     report["timing"] = {
         "generated": time.strftime("%Y-%m-%d %H:%M:%S"),
         "command_seconds": time.monotonic() - started,
+        "experiment_seconds": sum(r["seconds"] for r in found.values()),
+        "experiments": len(found),
         "jobs": processes,
         "reused": sum(bool(r.get("reused")) for r in found.values()),
     }
