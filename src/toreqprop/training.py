@@ -18,13 +18,18 @@ from toreqprop.solution import Solution
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained: Adam on the cross-entropy of shuffled minibatches."""
+    """How a model is trained: Adam on the cross-entropy of shuffled minibatches.
+
+    ``weight_decay`` is decoupled from the gradient with ``optimizer="adamw"`` and added to it (L2)
+    with ``"adam"``; at zero the two are the same.
+    """
 
     epochs: int = 30
     batch_size: int = 64
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
+    optimizer: Literal["adam", "adamw"] = "adam"
     seed: int = 42
 
     def __post_init__(self) -> None:
@@ -39,6 +44,8 @@ class TrainingConfig:
             raise InvalidInputError(
                 f'schedule must be "constant" or "cosine", got {self.schedule!r}.'
             )
+        if self.optimizer not in ("adam", "adamw"):
+            raise InvalidInputError(f'optimizer must be "adam" or "adamw", got {self.optimizer!r}.')
 
 
 @dataclass
@@ -115,7 +122,8 @@ def fit(
     if len(x) == 0:
         raise InvalidInputError("There is nothing to train on: the training set is empty.")
     generator = torch.Generator().manual_seed(config.seed)
-    optimizer = torch.optim.Adam(
+    method = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    optimizer = method(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
     total = config.epochs * -(-len(x) // config.batch_size)

@@ -1,1 +1,1 @@
-"""Measurements first (plain data, JSON); renderers compute nothing."""
+"""Measurements first: the multi-task benchmark, estimators and sweeps; reports render them."""

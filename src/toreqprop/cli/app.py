@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from toreqprop.cli import certify, data, estimators, info, memory, speed, train
+from toreqprop.cli import (
+    benchmark,
+    certify,
+    data,
+    estimators,
+    info,
+    memory,
+    speed,
+    train,
+    tune,
+    verify,
+)
 from toreqprop.errors import TorEqPropError
 
 app = typer.Typer(
@@ -38,6 +49,9 @@ app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
 app.command()(memory.memory)
 app.command()(info.info)
+app.command()(benchmark.benchmark)
+app.command()(tune.tune)
+app.command()(verify.verify)
 
 
 def main() -> None:

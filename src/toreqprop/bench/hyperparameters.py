@@ -1,0 +1,111 @@
+"""The hyperparameters of every task and model, read from one file with the search behind them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from toreqprop.bench.files import write_atomically
+from toreqprop.errors import InvalidInputError
+from toreqprop.training import TrainingConfig
+
+ModelName = Literal["backprop", "ep"]
+MODELS: tuple[ModelName, ...] = get_args(ModelName)
+
+FILE = "hyperparameters.json"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone."""
+
+    learning_rate: float
+    weight_decay: float
+    schedule: Literal["constant", "cosine"]
+    beta: float | None = None
+    radius: float | None = None
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """What the models of a task share, and the settings of each."""
+
+    hidden: int
+    epochs: int
+    batch_size: int
+    backprop: ModelSettings
+    ep: ModelSettings
+
+    def model(self, name: ModelName) -> ModelSettings:
+        return self.backprop if name == "backprop" else self.ep
+
+    def training(self, name: ModelName, seed: int) -> TrainingConfig:
+        """How that model is trained; AdamW, which without weight decay is Adam."""
+        settings = self.model(name)
+        return TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            schedule=settings.schedule,
+            optimizer="adamw",
+            seed=seed,
+        )
+
+
+def variant(task: str, full: bool) -> str:
+    """The entry of the file that serves a task: the image tasks have one for all their data."""
+    return f"{task}-full" if full and task in ("mnist", "fashion") else task
+
+
+def read(path: Path | None = None) -> dict[str, Any]:
+    """The file's content: by default the one that ships with the library."""
+    if path is not None:
+        return json.loads(path.read_text(encoding="utf-8"))
+    shipped = resources.files("toreqprop.bench").joinpath(FILE)
+    return json.loads(shipped.read_text(encoding="utf-8"))
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write the file so that people can read it: innermost objects on one line each."""
+    write_atomically(path, _layout(content) + "\n")
+
+
+def _layout(value: Any, indent: str = "") -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(v, dict) or _is_table(v) for v in value.values()):
+        parts = [f"{inner}{json.dumps(k)}: {_layout(v, inner)}" for k, v in value.items()]
+    elif _is_table(value):
+        return "[\n" + ",\n".join(f"{inner}{json.dumps(v)}" for v in value) + f"\n{indent}]"
+    else:
+        return json.dumps(value)
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(v, dict) for v in value)
+
+
+def settings(task: str, full: bool, content: dict[str, Any] | None = None) -> TaskSettings:
+    """The settings of a task.
+
+    Raises:
+        InvalidInputError: the file has no entry for it.
+    """
+    tasks = (read() if content is None else content)["tasks"]
+    name = variant(task, full)
+    if name not in tasks:
+        raise InvalidInputError(
+            f"There are no hyperparameters for {name!r}: add them with `toreqprop tune {task}`."
+        )
+    entry = tasks[name]
+    return TaskSettings(
+        hidden=entry["hidden"],
+        epochs=entry["epochs"],
+        batch_size=entry["batch_size"],
+        backprop=ModelSettings(**entry["backprop"]),
+        ep=ModelSettings(**entry["ep"]),
+    )

@@ -1,0 +1,93 @@
+"""Renders the benchmark's measurements as Markdown and as one self-contained page.
+
+Nothing is computed here: templates only format what `summary` put into the dictionary.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from toreqprop.bench.figures import figures
+from toreqprop.bench.files import write_atomically
+
+JSON, MARKDOWN, STATISTICS, PAGE = (
+    "benchmark.json",
+    "benchmark.md",
+    "statistical_report.md",
+    "benchmark.html",
+)
+
+_MARKS = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "NOT RUN": "⏸ NOT RUN", "REPORTED": "ℹ️ reported"}
+
+
+def write_reports(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the four files of a report, each whole or not at all."""
+    texts = {
+        JSON: json.dumps(report, indent=1, allow_nan=False) + "\n",
+        MARKDOWN: render("benchmark.md.j2", report),
+        STATISTICS: render("statistical_report.md.j2", report),
+        PAGE: render("benchmark.html.j2", report, figures=figures(report)),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    return [folder / name for name in texts]
+
+
+def render(template: str, report: dict[str, Any], **extra: Any) -> str:
+    """One template filled with the report."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("toreqprop.bench", "templates"),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "figure": figure,
+        "signed": signed,
+        "probability": probability,
+        "interval": interval,
+        "mark": lambda status: _MARKS.get(status, status),
+        "minutes": lambda seconds: f"{seconds // 60:.0f} min {seconds % 60:02.0f} s",
+    }
+    return environment.get_template(template).render(r=report, **extra)
+
+
+def percent(summary: dict[str, Any]) -> str:
+    """``97.04% ± 0.35%``."""
+    if summary["sd"] is None:
+        return f"{summary['mean']:.2f}%"
+    return f"{summary['mean']:.2f}% ± {summary['sd']:.2f}%"
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash where it is undefined."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 2) -> str:
+    """A number with its sign; nothing is called minus zero."""
+    if value is None:
+        return "–"
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else f"{0:.{digits}f}"
+
+
+def probability(value: float | None) -> str:
+    """A p-value."""
+    if value is None:
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def interval(summary: dict[str, Any]) -> str:
+    """``[-0.90, +0.10]``."""
+    if summary["low"] is None:
+        return "–"
+    return f"[{signed(summary['low'])}, {signed(summary['high'])}]"

@@ -1,0 +1,32 @@
+"""Finished runs on disk: each in a file of its own, written at once and whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toreqprop.bench.files import write_atomically
+from toreqprop.bench.run import Run
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of measurements, named by run and by the digest of its configuration."""
+
+    folder: Path
+
+    def path(self, run: Run) -> Path:
+        return self.folder / f"{run.label}-{run.key}.json"
+
+    def load(self, run: Run) -> dict[str, Any] | None:
+        """The measurement of this very configuration, or None where there is none to use."""
+        try:
+            found = json.loads(self.path(run).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.get("key") == run.key else None
+
+    def save(self, run: Run, measurement: dict[str, Any]) -> None:
+        write_atomically(self.path(run), json.dumps(measurement, allow_nan=False) + "\n")

@@ -1,0 +1,117 @@
+"""``toreqprop tune``: search hyperparameters on training data and write the file that is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from toreqprop.errors import DataUnavailableError, InvalidInputError
+
+if TYPE_CHECKING:
+    from toreqprop.bench.hyperparameters import ModelName
+    from toreqprop.bench.tuning import Budget, Trial
+
+Search = tuple[str, "ModelName", "list[Trial] | str"]
+
+
+def tune(
+    tasks: Annotated[
+        list[str] | None, typer.Argument(help="Tasks to tune for; all by default.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Settings tried per task and model.")] = 12,
+    splits: Annotated[int, typer.Option(help="Validation splits per trial.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Parallel searches.")] = 2,
+    full_data: Annotated[bool, typer.Option("--full-data", help="For all 60,000 images.")] = False,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs to write and to tune for; as they are by default.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Likewise, the size of batches.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder looked in first for data files.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="The file to write; entries of other tasks in it are kept.")
+    ] = Path("hyperparameters.json"),
+) -> None:
+    """Search the hyperparameters of both models, on validation splits of the training data.
+
+    The test data is never used. Both models get the same number of trials, the first of which are
+    the settings in use now.
+    """
+    missing = [name for name in ("optuna", "joblib") if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f'Tuning needs {" and ".join(missing)}: run `pip install "toreqprop[bench,tune]"`.'
+        )
+    from toreqprop.bench import hyperparameters as file
+    from toreqprop.bench.tuning import Budget, best, describe_validation, record
+    from toreqprop.tasks import TASKS, files, get
+
+    names = tasks or (["mnist", "fashion"] if full_data else list(TASKS))
+    for name in names:
+        get(name)
+    if data_dir is not None:
+        os.environ[files.DATA_VARIABLE] = str(data_dir)
+    console = Console(soft_wrap=True, highlight=False)
+    content = file.read(output if output.exists() else None)
+    budget = Budget(trials, splits)
+    entries = {name: dict(content["tasks"][file.variant(name, full_data)]) for name in names}
+    for entry in entries.values():
+        entry["epochs"] = epochs or entry["epochs"]
+        entry["batch_size"] = batch_size or entry["batch_size"]
+    found: dict[str, dict[Any, list[Trial]]] = {}
+    for name, model, result in _search_all(entries, full_data, budget, jobs):
+        if isinstance(result, str):
+            console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
+            continue
+        found.setdefault(name, {})[model] = result
+        choice = best(result)
+        console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
+        if len(found[name]) == len(file.MODELS):
+            entry_name = file.variant(name, full_data)
+            ordered = {each: found[name][each] for each in file.MODELS}
+            validation = describe_validation(name, full_data, splits)
+            content["tasks"][entry_name] = record(entries[name], ordered, budget, validation)
+            file.write(output, content)
+            console.print(f"{name}: written to {output}")
+
+
+def _search_all(
+    entries: dict[str, dict[str, Any]], full: bool, budget: Budget, jobs: int
+) -> Iterator[Search]:
+    from joblib import Parallel, delayed
+
+    from toreqprop.bench.hyperparameters import MODELS
+
+    work = (
+        delayed(_search)(name, model, entry, full, budget)
+        for name, entry in entries.items()
+        for model in MODELS
+    )
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+
+
+def _search(
+    name: str, model: ModelName, entry: dict[str, Any], full: bool, budget: Budget
+) -> Search:
+    import torch
+
+    from toreqprop.bench.hyperparameters import settings, variant
+    from toreqprop.bench.tuning import search
+
+    torch.set_num_threads(1)
+    start = settings(name, full, {"tasks": {variant(name, full): entry}})
+
+    def said(number: int, trial: Trial) -> None:
+        typer.echo(f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %")
+
+    try:
+        return name, model, search(name, model, start, budget, full=full, on_trial=said)
+    except DataUnavailableError as error:
+        return name, model, str(error)

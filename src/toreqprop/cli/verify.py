@@ -1,0 +1,207 @@
+"""``toreqprop verify``: numbered scientific checks, and a report of what they found."""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from toreqprop.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from toreqprop.verify.levels import Level
+    from toreqprop.verify.report import Report
+
+_NEEDED = ("scipy", "statsmodels", "matplotlib", "jinja2")
+
+
+def verify(
+    more: Annotated[list[str] | None, typer.Argument(help="Further numbers of --track.")] = None,
+    track: Annotated[
+        list[str] | None, typer.Option("--track", help="Numbers of tracks: --track 1 2 22.")
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help="Tracks whose title holds NAME; they must run and pass.", metavar="NAME"),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smoke Test (the default).")] = False,
+    intermediate: Annotated[bool, typer.Option("--intermediate", help="At least 3 seeds.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="At least 5 seeds, significance required.")
+    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the tracks and stop.")] = False,
+    self_test: Annotated[
+        bool,
+        typer.Option("--self-test", help="Apply every sabotage; each must make its track FAIL."),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; else the level's.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("results"),
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Run again what is on disk, and say whether it came out alike."
+        ),
+    ] = False,
+) -> None:
+    """Run numbered scientific checks and write the verification report.
+
+    Stop it at any time and run it again: finished tracks are kept. Exit code 0 only if every
+    track that ran passed.
+
+    Examples: toreqprop verify --quick; toreqprop verify --track 1 2 22 --intermediate
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f'Verification needs {", ".join(missing)}: run `pip install "toreqprop[bench]"`.'
+        )
+    from toreqprop.verify.display import Display
+    from toreqprop.verify.levels import LEVELS, seeds_from
+    from toreqprop.verify.records import Job, Records
+    from toreqprop.verify.registry import select
+    from toreqprop.verify.report import make_report
+    from toreqprop.verify.report_files import write_reports
+    from toreqprop.verify.runner import run_jobs
+    from toreqprop.verify.self_test import detections, sabotage_jobs
+
+    started = time.monotonic()
+    numbers = _numbers(track, more)
+    chosen = select(numbers, require or [])
+    console = Console(soft_wrap=True)
+    if listing:
+        _list(console)
+        return
+    flags = {"quick": quick, "intermediate": intermediate, "full": full}
+    asked = [name for name, flag in flags.items() if flag]
+    if len(asked) > 1:
+        raise InvalidInputError(f"--{asked[0]} and --{asked[1]} exclude each other.")
+    level = LEVELS[asked[0] if asked else "quick"]
+    used = seeds_from(level, seed, seeds)
+    honest = [Job(t, level, used) for t in chosen]
+    todo = honest + (sabotage_jobs(honest) if self_test else [])
+    records = Records(output / ".verification")
+    processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
+    display = Display(console)
+    try:
+        with display:
+            found = run_jobs(todo, records, processes, display, fresh=fresh)
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped: {display.done} of {display.total} experiments are finished and kept in "
+            f"{records.folder}; the same command does the rest.",
+            highlight=False,
+        )
+        raise typer.Exit(130) from None
+    seen = detections(found) if self_test else None
+    command = describe_command(numbers, require or [], level, seed, seeds, self_test)
+    report = make_report(found, level, command, seen)
+    report["timing"] = {
+        "generated": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "command_seconds": time.monotonic() - started,
+        "experiment_seconds": sum(r["seconds"] for r in found.values()),
+        "experiments": len(found),
+        "jobs": processes,
+        "reused": sum(bool(r.get("reused")) for r in found.values()),
+    }
+    written = write_reports(report, output)
+    _show(console, report)
+    console.print("Written: " + ", ".join(str(path) for path in written), highlight=False)
+    raise typer.Exit(exit_code(report, bool(require)))
+
+
+def exit_code(report: Report, required: bool = False) -> int:
+    """0 only if every track that ran passed, was repeated exactly where it ran twice, and, in a
+    self-test, every sabotage was seen; required tracks must have run."""
+    absent = required and any(t["status"] in ("NOT RUN", "STUB") for t in report["tracks"])
+    blind = any(d["available"] and not d["seen"] for d in report["self_test"] or [])
+    differs = bool(report["reproducibility"]["differing"])
+    return int(absent or blind or differs or not report["overall"]["passed"])
+
+
+def describe_command(
+    numbers: list[int],
+    names: list[str],
+    level: Level,
+    seed: int,
+    seeds: int | None,
+    self_test: bool,
+) -> str:
+    """The command that gives these results: all options that change them, and no folders."""
+    parts = [f"toreqprop verify --{level.name}"]
+    if numbers:
+        parts.append("--track " + " ".join(map(str, numbers)))
+    parts += [f"--require {name!r}" for name in names]
+    if seed != 42:
+        parts.append(f"--seed {seed}")
+    if seeds is not None:
+        parts.append(f"--seeds {seeds}")
+    if self_test:
+        parts.append("--self-test")
+    return " ".join(parts)
+
+
+def _numbers(track: list[str] | None, more: list[str] | None) -> list[int]:
+    if more and not track:
+        raise InvalidInputError(f"Unexpected {more[0]!r}: numbers of tracks follow --track.")
+    words = [w for item in [*(track or []), *(more or [])] for w in item.replace(",", " ").split()]
+    try:
+        return sorted({int(word) for word in words})
+    except ValueError:
+        raise InvalidInputError(
+            f"--track takes numbers, got {' '.join(words)!r}; names go with --require."
+        ) from None
+
+
+def _list(console: Console) -> None:
+    from toreqprop.verify.registry import all_tracks
+
+    table = Table("#", "track", "claim", "sabotages")
+    for number, track in all_tracks().items():
+        faults = ", ".join(s.name for s in track.sabotages) or "stub"
+        table.add_row(str(number), track.title, track.claim, faults)
+    console.print(table)
+
+
+def _show(console: Console, report: Report) -> None:
+    from toreqprop.verify.display import STYLES
+
+    table = Table("#", "track", "status", "score", "time")
+    for t in report["tracks"]:
+        style = STYLES.get(t["status"], "yellow")
+        table.add_row(
+            str(t["number"]),
+            t["title"],
+            f"[{style}]{t['status']}[/]",
+            f"{t['score']:.0f}",
+            f"{t['seconds']:.1f} s",
+        )
+    console.print(table)
+    for t in report["tracks"]:
+        for line in t["improvements"]:
+            console.print(f"Track {t['number']}: {line}", markup=False, highlight=False)
+        if t["status"] == "NOT RUN":
+            console.print(f"Track {t['number']} not run: {t['reason']}", markup=False)
+    for d in report["self_test"] or []:
+        if d["available"]:
+            text = "seen" if d["seen"] else f"NOT SEEN (the track's status is {d['status']})"
+            console.print(
+                f"Sabotage of track {d['track']}, {d['sabotage']}: {text}",
+                style="green" if d["seen"] else "bold red",
+                markup=False,
+                highlight=False,
+            )
+    again = report["reproducibility"]
+    for number in again["differing"]:
+        console.print(f"Track {number}: a second run differed.", style="bold red")
+    if again["confirmed"]:
+        console.print(f"{again['confirmed']} tracks confirmed by a second run.", highlight=False)

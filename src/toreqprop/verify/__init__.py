@@ -1,0 +1,1 @@
+"""Numbered scientific checks: evidence that could have failed."""

@@ -1,0 +1,145 @@
+"""Peak memory of one training step, measured on the resident set of a process of its own.
+
+The process trains one short step first, so that what is loaded or allocated once is in place. Then,
+for each number of relaxation steps, it gives free memory back, resets the kernel's high-water mark
+and trains one step; what counts is the mark above the resident set before that step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toreqprop.bench.memory import CLASSES, INPUTS, _status
+from toreqprop.errors import UnsupportedModelError
+
+METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
+BATCH = 64
+
+
+def peaks(method: str, hidden: int, steps: tuple[int, ...]) -> tuple[float, ...]:
+    """Peak megabytes of one training step for each number of relaxation steps.
+
+    Raises:
+        UnsupportedModelError: not on Linux, the only system that lets a process reset its mark.
+    """
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
+    command = [sys.executable, "-m", __name__, method, str(hidden), *map(str, steps)]
+    # Every tensor of some size gets pages of its own, which leave with it.
+    settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=settings)
+    return tuple(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(method: str, hidden: int, steps: tuple[int, ...]) -> list[float]:
+    """Measure in this process, which must be a fresh one."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    # Inputs as small as these, see `_never_at_rest`.
+    x, y = 1e-3 * torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
+    trainers = {count: _trainer(method, hidden, count) for count in (2, *steps)}
+    trainers[2](x, y)
+    found = []
+    for count in steps:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status("VmRSS")
+        trainers[count](x, y)
+        found.append((_status("VmHWM") - before) / 1024)
+        del trainers[count]
+    return found
+
+
+def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]:
+    """One training step of a network of its own: its gradients belong to the measurement."""
+    import torch
+    from torch.nn import functional as F
+
+    from toreqprop.gradients import CenteredEP, ImplicitGradient, UnrolledGradient
+    from toreqprop.models import BackpropMLP, LoopedMLP
+
+    if method == "backprop":
+        model: Any = BackpropMLP(INPUTS, hidden, CLASSES)
+    else:
+        gradient = {
+            "EP": CenteredEP(),
+            "implicit": ImplicitGradient(),
+            "unrolled": UnrolledGradient(steps),
+            "checkpointed": UnrolledGradient(steps),
+        }[method]
+        model = LoopedMLP(
+            INPUTS, hidden, CLASSES, spectral_norm=False, gradient=gradient, tol=1e-30,
+            max_steps=steps, on_failure="ignore",
+        )  # fmt: skip
+        _never_at_rest(model)
+        model.register_relaxation_hook(_expect(steps))
+    forward = _checkpointed(model, steps) if method == "checkpointed" else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step(x: Any, y: Any) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(forward(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def _never_at_rest(model: Any) -> None:
+    """Neurons that inhibit themselves with a weight of −1 swing for thousands of steps around an
+    equilibrium that exists: every phase takes all its steps, and the exact gradient is defined."""
+    import torch
+
+    with torch.no_grad():
+        model.recurrent.weight = -torch.eye(model.hidden_features)
+        model.input.bias.zero_()
+
+
+def _expect(steps: int) -> Callable[[str, Any], None]:
+    def check(phase: str, solution: Any) -> None:
+        if phase != "adjoint" and solution.steps != steps:
+            raise AssertionError(f"asked for {steps} steps, took {solution.steps}")
+
+    return check
+
+
+def _checkpointed(model: Any, steps: int) -> Callable[[Any], Any]:
+    """Backpropagation through the relaxation that keeps every √steps-th state and computes the
+    others again."""
+    from torch.utils.checkpoint import checkpoint
+
+    from toreqprop.energies import System
+
+    length = math.isqrt(steps - 1) + 1
+
+    def forward(x: Any) -> Any:
+        params = model.system_parameters()
+        system = System.bind(model.field, x, params)
+        (state,) = system.initial_state()
+
+        def segment(start: Any, count: int) -> Any:
+            for _ in range(count):
+                (start,) = system.map((start,))
+            return start
+
+        done = 0
+        while done < steps:
+            count = min(length, steps - done)
+            state = checkpoint(segment, state, count, use_reentrant=False)
+            done += count
+        return model.readout_from((state,))
+
+    return forward
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), tuple(map(int, sys.argv[3:])))))

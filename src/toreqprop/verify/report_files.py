@@ -1,0 +1,57 @@
+"""Renders a report as JSON, Markdown and one self-contained page; nothing is computed here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from toreqprop.bench.store import write_atomically
+from toreqprop.verify.figures import draw
+from toreqprop.verify.report import MARKS, Report, number
+
+JSON, NOTEBOOK, PAGE = "verification.json", "verification_notebook.md", "verification.html"
+
+
+def write_reports(report: Report, folder: Path) -> list[Path]:
+    """Write the three files, each whole or not at all."""
+    texts = {
+        JSON: json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        NOTEBOOK: render("notebook.md.j2", report),
+        PAGE: render("page.html.j2", report, drawn=draw(report)),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    return [folder / name for name in texts]
+
+
+def render(template: str, report: Report, **extra: Any) -> str:
+    """One template filled with the report."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("toreqprop.verify", "templates"),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "mark": lambda status: MARKS[status],
+        "number": number,
+        "cell": cell,
+        "pipes": lambda text: str(text).replace("|", "\\|"),
+        "interval": lambda c: "" if c["low"] is None else f"{c['low']:.2f} to {c['high']:.2f}",
+        "css": lambda status: status.replace(" ", "-"),
+    }
+    return environment.get_template(template).render(r=report, **extra)
+
+
+def cell(value: Any, spec: str) -> str:
+    """A cell in its column's format; a dash where nothing was measured."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return format(int(value) if spec == "d" else value, spec)

@@ -1,0 +1,160 @@
+"""Runs jobs in parallel processes, takes up finished ones, and reports as it goes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.queues import Queue
+from queue import Empty
+
+from toreqprop.errors import InvalidInputError
+from toreqprop.verify.levels import LEVELS
+from toreqprop.verify.records import Job, Record, Records, perform
+from toreqprop.verify.registry import all_tracks
+
+Message = tuple[str, str]
+
+
+class Listener:
+    """What a display may want to know; every method may be left as it is."""
+
+    def planned(self, pending: Sequence[Job], reused: int) -> None:
+        """Before the first job: those to do, and how many were done by an earlier command."""
+
+    def progress(self, label: str, message: str) -> None:
+        """A running experiment says where it is."""
+
+    def finished(self, job: Job, record: Record) -> None:
+        """A job is over and on disk."""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    records: Records,
+    processes: int = 1,
+    listener: Listener | None = None,
+    *,
+    fresh: bool = False,
+) -> dict[Job, Record]:
+    """The record of every job; ``fresh`` does those again that are on disk already.
+
+    Each experiment seeds itself and runs on one thread, so neither the number of processes nor the
+    order changes a measurement. A job is on disk before it is reported: whatever ends this
+    function, also ``kill -9``, the next call goes on from there.
+    """
+    if processes < 1:
+        raise InvalidInputError(f"jobs must be >= 1, got {processes}.")
+    listener = Listener() if listener is None else listener
+    done: dict[Job, Record] = {}
+    pending: list[Job] = []
+    for job in jobs:
+        found = None if fresh else records.load(job)
+        if found is None:
+            pending.append(job)
+        else:
+            done[job] = {**found, "reused": True}
+    listener.planned(pending, len(done))
+    pending.sort(key=lambda job: -job.track.cost)
+    if processes == 1 or len(pending) < 2:
+        for job in pending:
+            done[job] = _run_here(job, records, listener)
+    else:
+        _run_in_processes(pending, records, processes, listener, done)
+    return {job: done[job] for job in jobs}
+
+
+def _run_here(job: Job, records: Records, listener: Listener) -> Record:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        listener.progress(job.label, "started")
+        record = perform(job, lambda message: listener.progress(job.label, message))
+    finally:
+        torch.set_num_threads(threads)
+    record = records.save(job, record)
+    listener.finished(job, record)
+    return record
+
+
+def _run_in_processes(
+    pending: Sequence[Job],
+    records: Records,
+    processes: int,
+    listener: Listener,
+    done: dict[Job, Record],
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    messages: Queue[Message] = context.Queue()
+    pool = ProcessPoolExecutor(
+        min(processes, len(pending)), context, initializer=_start_worker, initargs=(messages,)
+    )
+    try:
+        futures = {
+            pool.submit(
+                _run_in_worker, j.track.number, j.level.name, j.seeds, j.sabotage, records
+            ): j
+            for j in pending
+        }
+        waiting: set[Future[Record]] = set(futures)
+        while waiting:
+            finished, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+            _drain(messages, listener.progress)
+            for future in finished:
+                job = futures[future]
+                done[job] = future.result()
+                listener.finished(job, done[job])
+    except BaseException:
+        # What is on disk is whole; whatever still computes can be ended at once.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown(wait=True)
+
+
+def _drain(messages: Queue[Message], report: Callable[[str, str], None]) -> None:
+    while True:
+        try:
+            report(*messages.get_nowait())
+        except Empty:
+            return
+
+
+_messages: Queue[Message] | None = None
+
+
+def _start_worker(messages: Queue[Message]) -> None:
+    global _messages
+    import torch
+
+    _messages = messages
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot end its workers: they end themselves."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run_in_worker(
+    number: int, level: str, seeds: tuple[int, ...], sabotage: str | None, records: Records
+) -> Record:
+    job = Job(all_tracks()[number], LEVELS[level], seeds, sabotage)
+
+    def report(message: str) -> None:
+        if _messages is not None:
+            _messages.put((job.label, message))
+
+    report("started")
+    return records.save(job, perform(job, report))

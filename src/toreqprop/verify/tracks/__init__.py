@@ -1,0 +1,1 @@
+"""One file per track; see docs/verification.md for how to add one."""

@@ -1,0 +1,78 @@
+"""Hyperparameters: one readable file, found on training data alone by equal budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from toreqprop.bench import hyperparameters
+from toreqprop.bench.hyperparameters import MODELS, settings
+from toreqprop.bench.tuning import Budget, best, record, search, validation_split
+from toreqprop.bench.unnudged import UnnudgedEP
+from toreqprop.errors import InvalidInputError
+from toreqprop.gradients import CenteredEP
+from toreqprop.models import LoopedMLP
+from toreqprop.tasks import TASKS, get
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_settings_and_the_search_behind_them(task: str) -> None:
+    chosen = settings(task, full=False)
+    entry = hyperparameters.read()["tasks"][task]
+    for model in MODELS:
+        tried = entry["search"][model]["tried"]
+        assert len(tried) == entry["search"]["trials"]  # the same budget for both
+        top = max(tried, key=lambda trial: np.mean(trial["accuracies"]))
+        for name, value in entry[model].items():
+            assert top[name] == value  # what is used is what did best
+        assert chosen.model(model).learning_rate == entry[model]["learning_rate"]
+
+
+def test_validation_data_are_training_data() -> None:
+    data, split = get("digits").load(1000, False), validation_split("digits", False, 1000)
+    raw = {row.tobytes() for row in data.standardiser.invert(data.train_x).round(3)}
+    held = split.standardiser.invert(split.test_x).round(3)
+    assert len(split.train_y) + len(split.test_y) == len(data.train_y)
+    assert all(row.tobytes() in raw for row in held)
+
+
+def test_a_search_starts_from_the_settings_in_use_and_is_reproducible() -> None:
+    start = replace(settings("digits", full=False), epochs=1, hidden=16)
+    budget = Budget(trials=3)
+    for model in MODELS:
+        trials = search("digits", model, start, budget)
+        assert trials[0].settings == start.model(model)
+        assert len({trial.settings for trial in trials}) == 3
+        assert trials == search("digits", model, start, budget)
+        assert best(trials).mean == max(trial.mean for trial in trials)
+    entry = record({"hidden": 16, "epochs": 1, "batch_size": 64}, {"ep": trials}, budget, "words")
+    assert entry["ep"]["learning_rate"] == best(trials).settings.learning_rate
+    assert entry["search"]["ep"]["best"] == round(best(trials).mean, 3)
+
+
+def test_the_file_survives_being_written(tmp_path: Path) -> None:
+    content = hyperparameters.read()
+    hyperparameters.write(tmp_path / "file.json", content)
+    assert hyperparameters.read(tmp_path / "file.json") == content
+
+
+def test_a_task_without_settings_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="no hyperparameters for 'mnist'"):
+        settings("mnist", False, {"tasks": {}})
+    with pytest.raises(InvalidInputError, match="trials must be >= 1"):
+        Budget(trials=0)
+
+
+def test_without_a_nudge_the_hidden_gradient_is_exactly_zero() -> None:
+    x, y = torch.randn(20, 6), torch.randint(0, 3, (20,))
+    for estimator, moves in ((CenteredEP(0.2), True), (UnnudgedEP(0.2), False)):
+        model = LoopedMLP(6, 12, 3, gradient=estimator)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        hidden = [p.grad for n, p in model.named_parameters() if not n.startswith("readout")]
+        assert any(bool((g != 0).any()) for g in hidden if g is not None) == moves
+        assert model.readout.weight.grad is not None
+        assert bool((model.readout.weight.grad != 0).any())
