@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.speed import BASELINE, OURS, Setup, measure as measure_speed
+from toreqprop.bench.speed import BASELINE, OURS, Setup
+from toreqprop.bench.speed import measure as measure_speed
 
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCH = (16, 64, 256, 1024)
@@ -55,7 +56,9 @@ def measure(setup: Setup, on_point: Callable[[], None] | None = None) -> Scaling
     """Vary one thing at a time, next to backpropagation with the same sizes."""
     setup = replace(setup, rounds=min(setup.rounds, 30), warmup=min(setup.warmup, 40))
     batch, inputs, hidden = MIDDLE
-    todo = [("hidden size", n, (batch, inputs, n), setup) for n in HIDDEN]
+    todo: list[tuple[str, float, tuple[int, int, int], Setup]] = [
+        ("hidden size", n, (batch, inputs, n), setup) for n in HIDDEN
+    ]
     todo += [("batch", n, (n, inputs, hidden), setup) for n in BATCH]
     todo += [("radius", r, MIDDLE, replace(setup, radius=r)) for r in RADIUS]
     points, conditions = [], {}
@@ -66,9 +69,14 @@ def measure(setup: Setup, on_point: Callable[[], None] | None = None) -> Scaling
         ours, baseline = row.of(OURS), row.of(BASELINE)
         points.append(
             Point(
-                varied, value, ours.best_ms, baseline.best_ms, ours.ratio,
-                sum(ours.steps.values()), row.contraction,
-            )  # fmt: skip
+                varied,
+                value,
+                ours.best_ms,
+                baseline.best_ms,
+                ours.ratio,
+                sum(ours.steps.values()),
+                row.contraction,
+            )
         )
         if on_point is not None:
             on_point()

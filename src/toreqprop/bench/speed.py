@@ -52,7 +52,8 @@ class Setup:
 class Timing:
     """One contender in one row.
 
-    ``ratio`` is best time over backpropagation's best, ``median_ratio`` the same of medians;
+    ``ratio`` is best time over backpropagation's best, ``median_ratio`` the same of medians and
+    ``cpu_ratio`` of median processor time, which other programs on the machine disturb least;
     ``peak_fraction`` counts matrix products alone. ``steps`` and ``residual`` (mean number of
     evaluations of f, worst relative residual) are given for each phase where there are any.
     """
@@ -62,6 +63,7 @@ class Timing:
     median_ms: float
     ratio: float
     median_ratio: float
+    cpu_ratio: float
     gigaflop: float
     peak_fraction: float
     loss: float
@@ -106,24 +108,26 @@ class Contender:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     times: list[float] = field(default_factory=list)
+    cpu_times: list[float] = field(default_factory=list)
     steps: dict[str, list[int]] = field(default_factory=dict)
     residuals: dict[str, float] = field(default_factory=dict)
     loss: float = float("nan")
 
-    def train(self, x: Tensor, y: Tensor) -> float:
-        """One training step; returns the seconds it took."""
-        start = time.perf_counter()
+    def train(self, x: Tensor, y: Tensor) -> None:
+        """One training step, timed."""
+        start, cpu_start = time.perf_counter(), time.process_time()
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), y)
         loss.backward()
         self.optimizer.step()
-        took = time.perf_counter() - start
+        self.cpu_times.append(time.process_time() - cpu_start)
+        self.times.append(time.perf_counter() - start)
         self.loss = loss.item()
-        return took
 
     def forget(self) -> None:
         """Start counting anew, after the warm-up."""
         self.times.clear()
+        self.cpu_times.clear()
         self.steps.clear()
         self.residuals.clear()
 
@@ -133,7 +137,7 @@ class Contender:
 
 
 def measure(
-    setup: Setup = Setup(),
+    setup: Setup,
     *,
     sizes: tuple[tuple[int, int, int], ...] = SIZES,
     against_torchdeq: bool = False,
@@ -244,18 +248,18 @@ def _row(
     draw = batches(size, setup.seed)
     # Slow contenders get fewer rounds: all of them the same number, from the time of one round.
     started = time.perf_counter()
-    _round(contenders, draw(), record=False)
-    _round(contenders, draw(), record=False)
+    _round(contenders, draw())
+    _round(contenders, draw())
     budget = int(_SECONDS_PER_ROW / (time.perf_counter() - started) * 2)
     for _ in range(min(setup.warmup, budget)):
-        _round(contenders, draw(), record=False)
+        _round(contenders, draw())
         _tell(on_round)
     for contender in contenders:
         contender.forget()
     for number in range(max(10, min(setup.rounds, budget))):
         # Whoever follows a large model finds a cold cache: take turns at that.
         turn = number % len(contenders)
-        _round(contenders[turn:] + contenders[:turn], draw(), record=True)
+        _round(contenders[turn:] + contenders[:turn], draw())
         _tell(on_round)
     baseline = contenders[0]
     network = next(c.model for c in contenders if c.name == OURS)
@@ -265,16 +269,12 @@ def _row(
     return Row(*size, TARGETS.get(size), timings, network.lipschitz())
 
 
-def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor], *, record: bool) -> None:
+def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
     for contender in contenders:
-        took = contender.train(*batch)
-        if record:
-            contender.times.append(took)
-            if isinstance(contender.model, DeepEquilibriumMLP):
-                info = contender.model.last_info
-                contender.note(
-                    "free", int(info["nstep"].max()), float(info["rel_lowest"].max())
-                )
+        contender.train(*batch)
+        if isinstance(contender.model, DeepEquilibriumMLP):
+            info = contender.model.last_info
+            contender.note("free", int(info["nstep"].max()), float(info["rel_lowest"].max()))
 
 
 def _timing(
@@ -292,7 +292,8 @@ def _timing(
         times[0] * 1e3,
         times[middle] * 1e3,
         times[0] / reference[0],
-        times[middle] / reference[len(reference) // 2],
+        times[middle] / reference[middle],
+        sorted(contender.cpu_times)[middle] / sorted(baseline.cpu_times)[middle],
         gigaflop,
         gigaflop / times[0] / peak,
         loss,
