@@ -50,6 +50,7 @@ def _rescored(outcome: Outcome, scores: dict[str, float]) -> Outcome:
         (0.975, 0.976, "PASS"),
         (0.975, 0.960, "FAIL"),  # below the accuracy asked for
         (0.990, 0.976, "FAIL"),  # too far below backpropagation
+        (0.960, 0.976, "FAIL"),  # a weak baseline
         (0.100, 0.976, "FAIL"),  # a baseline at chance proves nothing
         (0.975, 0.100, "FAIL"),
     ],

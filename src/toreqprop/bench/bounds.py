@@ -4,7 +4,8 @@ A task passes if all of its checks hold, on unrounded means over the seeds:
 
 1. both models are above chance: the lower end of the 95 % interval of their accuracy exceeds the
    accuracy of always predicting the most frequent class of the test labels;
-2. the mean accuracy of EP is at least the task's bound;
+2. the mean accuracy of both models is at least the task's bound (of backpropagation too: to be
+   as good as a weak baseline would prove nothing);
 3. the mean gap, EP minus backpropagation, is at least the task's bound;
 4. the Lipschitz constant of EP's fixed-point map stayed below one at every training step;
 5. on control tasks, the mean return of EP's cloned policy reaches its bound.

@@ -117,6 +117,8 @@ def _checks(
         above("backpropagation's accuracy interval lies above chance (%)",
               lower_end(found["backprop"]), chance),
         above("EP's accuracy interval lies above chance (%)", lower_end(found["ep"]), chance),
+        at_least("backpropagation's mean accuracy (%), no weak baseline",
+                 summarise(_scores(found["backprop"])).mean, bounds.accuracy),
         at_least("EP's mean accuracy (%)", ep_mean, bounds.accuracy),
         at_least("mean gap, EP minus backpropagation (points)", gap, bounds.gap),
         below("largest Lipschitz constant at any training step",
