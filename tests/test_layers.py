@@ -92,4 +92,12 @@ def test_the_reference_kernel_needs_numpy_alone() -> None:
             tops |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             tops.add((node.module or "").split(".")[0])
-    assert tops <= {"numpy", "__future__", "dataclasses", "typing", "collections", "functools", "math"}
+    assert tops <= {
+        "numpy",
+        "__future__",
+        "dataclasses",
+        "typing",
+        "collections",
+        "functools",
+        "math",
+    }
