@@ -29,7 +29,7 @@ def certify(
     batch: Annotated[int, typer.Option(help="Samples in the certified batch.")] = 64,
     tol: Annotated[float, typer.Option(help="Relative residual of the relaxations.")] = 1e-3,
     max_steps: Annotated[int, typer.Option(help="Evaluations per relaxation.")] = 100,
-    radius: Annotated[float, typer.Option(help="Bound on the recurrent spectral norm.")] = 0.95,
+    radius: Annotated[float, typer.Option(help="Bound on the recurrent spectral norm.")] = 0.3,
     spectral_norm: Annotated[bool, typer.Option(help="Keep the spectral norm bounded.")] = True,
     symmetric: Annotated[bool, typer.Option(help="Symmetric recurrent weights.")] = True,
     double: Annotated[bool, typer.Option("--double", help="Use float64.")] = False,

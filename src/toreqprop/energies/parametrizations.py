@@ -33,7 +33,7 @@ class SpectralBall(nn.Module):
     def __init__(self, radius: float) -> None:
         super().__init__()
         if not radius > 0:
-            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.5 to 0.95.")
+            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.1 to 0.95.")
         self.radius = radius
 
     def forward(self, weight: Tensor) -> Tensor:

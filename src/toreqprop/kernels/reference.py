@@ -47,7 +47,7 @@ class Settings(NamedTuple):
     beta: float = 0.1
     tol: float = 1e-3
     max_steps: int = 100
-    radius: float = 0.95
+    radius: float = 0.3
 
 
 class Relaxed(NamedTuple):

@@ -38,7 +38,8 @@ class LoopedMLP(EquilibriumModel):
     Args:
         in_features, hidden_features, out_features: the sizes.
         spectral_norm: keep ``‖W_rec‖₂ ≤ radius`` at all times, by a proven bound.
-        radius: that bound; below one the equilibrium exists, is unique, and is found.
+        radius: that bound; below one the equilibrium exists, is unique, and is found. A small
+            one means few steps per relaxation, one near 1 more recurrence.
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
         gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
@@ -52,7 +53,7 @@ class LoopedMLP(EquilibriumModel):
         out_features: int,
         *,
         spectral_norm: bool = True,
-        radius: float = 0.95,
+        radius: float = 0.3,
         symmetric: bool = True,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,

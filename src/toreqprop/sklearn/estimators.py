@@ -33,7 +33,7 @@ class _EqPropEstimator(BaseEstimator):
         hidden_size: int = 100,
         *,
         beta: float = 0.1,
-        radius: float = 0.95,
+        radius: float = 0.3,
         learning_rate: float = 1e-3,
         alpha: float = 1e-4,
         batch_size: int | str = "auto",
