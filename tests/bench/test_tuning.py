@@ -34,15 +34,16 @@ def test_every_task_has_settings_and_the_search_behind_them(task: str) -> None:
 
 def test_validation_data_are_training_data() -> None:
     data, split = get("digits").load(1000, False), validation_split("digits", False, 1000)
-    raw = {row.tobytes() for row in data.standardiser.invert(data.train_x).round(3)}
-    held = split.standardiser.invert(split.test_x).round(3)
+    # Pixels are whole numbers, so rounding undoes the standardisation exactly.
+    raw = {row.tobytes() for row in np.rint(data.standardiser.invert(data.train_x)).astype(int)}
+    held = np.rint(split.standardiser.invert(split.test_x)).astype(int)
     assert len(split.train_y) + len(split.test_y) == len(data.train_y)
     assert all(row.tobytes() in raw for row in held)
 
 
 def test_a_search_starts_from_the_settings_in_use_and_is_reproducible() -> None:
     start = replace(settings("digits", full=False), epochs=1, hidden=16)
-    budget = Budget(trials=3)
+    budget = Budget(trials=3, seed=1)
     for model in MODELS:
         trials = search("digits", model, start, budget)
         assert trials[0].settings == start.model(model)
