@@ -21,9 +21,9 @@ def figures(report: Report) -> dict[str, Any]:
     """SVG by name: one gap plot, and per task learning curves, relaxation and confusion."""
     done = [task for task in report["tasks"] if task["status"] != "NOT RUN"]
     drawn: dict[str, Any] = {"gap": None, "tasks": {}, "lipschitz": None}
-    with _style():
+    with plain_style():
         if done:
-            drawn["gap"] = _svg("gap", (4.8, 1 + 0.4 * len(done)), lambda a: _gap(a, done))
+            drawn["gap"] = svg("gap", (4.8, 1 + 0.4 * len(done)), lambda a: _gap(a, done))
         for task in done:
             runs = _runs(report, task["task"])
             name = task["name"]
@@ -31,19 +31,17 @@ def figures(report: Report) -> dict[str, Any]:
         loose = [m for m in report["runs"] if m["run"]["control"] == "no-spectral-norm"]
         if loose:
             kept = [m for m in _runs(report, loose[0]["run"]["task"]) if m["run"]["model"] == "ep"]
-            drawn["lipschitz"] = _svg("lipschitz", _WIDE, lambda a: _lipschitz(a, kept, loose))
+            drawn["lipschitz"] = svg("lipschitz", _WIDE, lambda a: _lipschitz(a, kept, loose))
     return drawn
 
 
 def _task_figures(name: str, task: dict[str, Any], runs: list[Report]) -> dict[str, Any]:
     return {
-        "learning": _svg(f"{name}-learning", _WIDE, lambda a: _learning(a, runs, task)),
-        "relaxation": _svg(f"{name}-relaxation", _WIDE, lambda a: _relaxation(a, runs, task)),
+        "learning": svg(f"{name}-learning", _WIDE, lambda a: _learning(a, runs, task)),
+        "relaxation": svg(f"{name}-relaxation", _WIDE, lambda a: _relaxation(a, runs, task)),
         "confusion": {
-            "backprop": _svg(
-                f"{name}-backprop", _SQUARE, lambda a: _confusion(a, runs, "backprop")
-            ),
-            "ep": _svg(f"{name}-ep", _SQUARE, lambda a: _confusion(a, runs, "ep")),
+            "backprop": svg(f"{name}-backprop", _SQUARE, lambda a: _confusion(a, runs, "backprop")),
+            "ep": svg(f"{name}-ep", _SQUARE, lambda a: _confusion(a, runs, "ep")),
         },
     }
 
@@ -132,7 +130,7 @@ def _runs(report: Report, task: str) -> list[Report]:
     return [m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None]
 
 
-def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
+def svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
     """Draw on fresh axes; the text holds no date, and ids that are this figure's own."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -152,7 +150,7 @@ def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> s
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def plain_style() -> Iterator[None]:
     import matplotlib as mpl
 
     with mpl.rc_context(

@@ -122,9 +122,9 @@ def peak_of_one_step(method: str, steps: int, hidden: int) -> Point:
     taken.clear()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    before = process_status("VmRSS")
     step(steps)
-    peak = _status("VmHWM")
+    peak = process_status("VmHWM")
     if any(count != steps for count in taken):
         raise AssertionError(f"asked for {steps} steps, took {taken}")
     return Point(method, steps, hidden, (peak - before) / 1024)
@@ -150,7 +150,7 @@ def _model(method: str, steps: int, hidden: int, taken: list[int]) -> Any:
     return model
 
 
-def _status(name: str) -> int:
+def process_status(name: str) -> int:
     """A figure of /proc/self/status in kB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):

@@ -23,7 +23,7 @@ FRACTION = 0.2
 TRAINING_IMAGES, DRAWN = 60_000, 5_000
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 1e-3, "high": 1e-2, "log": True},
+    "learning_rate": {"low": 1e-3, "high": 5e-2, "log": True},
     "weight_decay": {"low": 1e-2, "high": 3.0, "log": True},
     "schedule": ["cosine"],
 }
@@ -32,7 +32,7 @@ fails on another seed, as its last epoch is as noisy as any."""
 
 EP_SPACE: dict[str, Any] = {
     "beta": {"low": 0.05, "high": 2.0, "log": True},
-    "radius": {"low": 0.5, "high": 0.99, "log": False},
+    "radius": {"low": 0.1, "high": 0.99, "log": False},
 }
 """What EP has besides; it gets no more trials for it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from toreqprop.bench.figures import _style, _svg
+from toreqprop.bench.figures import plain_style, svg
 from toreqprop.verify.report import Report
 
 COLOURS = ("#8a6d3b", "#1f6feb", "#0f766e", "#b45309", "#7c3aed", "#be123c")
@@ -15,10 +15,10 @@ _GREY = "#6b7280"
 
 def draw(report: Report) -> dict[int, list[str]]:
     """SVG texts by track."""
-    with _style():
+    with plain_style():
         return {
             track["number"]: [
-                _svg(f"track-{track['number']}-{k}", (5.2, 3.3), partial(_draw, figure))
+                svg(f"track-{track['number']}-{k}", (5.2, 3.3), partial(_draw, figure))
                 for k, figure in enumerate(track["figures"])
             ]
             for track in report["tracks"]

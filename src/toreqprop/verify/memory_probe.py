@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.memory import CLASSES, INPUTS, _status
+from toreqprop.bench.memory import CLASSES, INPUTS, process_status
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
@@ -53,9 +53,9 @@ def measure(method: str, hidden: int, steps: tuple[int, ...]) -> list[float]:
     for count in steps:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmRSS")
+        before = process_status("VmRSS")
         trainers[count](x, y)
-        found.append((_status("VmHWM") - before) / 1024)
+        found.append((process_status("VmHWM") - before) / 1024)
         del trainers[count]
     return found
 
