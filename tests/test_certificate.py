@@ -18,7 +18,7 @@ def model_and_batch(
     **options: object,
 ) -> tuple[teq.LoopedMLP, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    model = teq.LoopedMLP(10, 24, 4, **options)  # type: ignore[arg-type]
+    model = teq.LoopedMLP(10, 24, 4, **{"radius": 0.95, **options})  # type: ignore[arg-type]
     with torch.no_grad():
         model.recurrent.parametrizations.weight.original.mul_(30)
     return model, torch.randn(16, 10), torch.randint(0, 4, (16,))

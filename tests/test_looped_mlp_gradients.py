@@ -19,7 +19,7 @@ WIDTH, HIDDEN, CLASSES, BATCH = 5, 9, 4, 6
 def tight_model(gain: float = 30.0, **options: object) -> teq.LoopedMLP:
     """A float64 model whose spectral bound is active, so its gradient goes through it as well."""
     torch.manual_seed(0)
-    settings: dict = {"tol": 1e-12, "max_steps": 5000, **options}
+    settings: dict = {"tol": 1e-12, "max_steps": 5000, "radius": 0.95, **options}
     model = teq.LoopedMLP(WIDTH, HIDDEN, CLASSES, **settings).double()
     with torch.no_grad():
         raw(model).mul_(gain)

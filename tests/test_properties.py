@@ -22,7 +22,7 @@ def build(
     inputs: int, hidden: int, classes: int, batch: int, seed: int, **options: object
 ) -> tuple[teq.LoopedMLP, torch.Tensor, torch.Tensor]:
     torch.manual_seed(seed)
-    model = teq.LoopedMLP(inputs, hidden, classes, **options)  # type: ignore[arg-type]
+    model = teq.LoopedMLP(inputs, hidden, classes, radius=0.95, **options)  # type: ignore[arg-type]
     with torch.no_grad():
         model.recurrent.parametrizations.weight.original.mul_(float(torch.rand(())) * 40)
     return model, 3 * torch.randn(batch, inputs), torch.randint(0, classes, (batch,))
