@@ -14,7 +14,9 @@ from toreqprop.energies import SpectralBall, Symmetric, spectral_bound
 
 def lipschitz_during_training(spectral_norm: bool, rate: float, hidden: int = 32) -> list[float]:
     torch.manual_seed(0)
-    model = teq.LoopedMLP(10, hidden, 4, spectral_norm=spectral_norm, on_failure="ignore")
+    model = teq.LoopedMLP(
+        10, hidden, 4, spectral_norm=spectral_norm, radius=0.95, on_failure="ignore"
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     x = torch.randn(64, 10)
     y = (x[:, :4] + 0.1 * torch.randn(64, 4)).argmax(1)
