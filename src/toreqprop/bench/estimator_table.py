@@ -25,6 +25,9 @@ from toreqprop.models import LoopedMLP
 from toreqprop.tasks import get
 from toreqprop.training import RelaxationMonitor, TrainingConfig, fit
 
+RADIUS = 0.95
+"""Strong recurrence: where it is weak, every estimator agrees with every other."""
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -90,7 +93,7 @@ def measure(
     networks = []
     for symmetric in (True, False):
         torch.manual_seed(seed)
-        model = LoopedMLP(data.features, hidden, data.classes, symmetric=symmetric)
+        model = LoopedMLP(data.features, hidden, data.classes, symmetric=symmetric, radius=RADIUS)
         fit(model, x, y, TrainingConfig(epochs=epochs, seed=seed))
         networks.append(model)
     batch = (x[:64], y[:64])
@@ -117,7 +120,7 @@ def measure(
         if on_row is not None:
             on_row(row)
     conditions = (
-        f"LoopedMLP({data.features}, {hidden}, {data.classes}) after {epochs} epochs on digits, "
+        f"LoopedMLP({data.features}, {hidden}, {data.classes}, radius={RADIUS}) after {epochs} epochs on digits, "
         f"seed {seed}, batch 64, float32, tol {networks[0].tol:g}, torch {torch.__version__}"
     )
     return Table(tuple(rows), conditions)
