@@ -120,8 +120,8 @@ def measure(
         if on_row is not None:
             on_row(row)
     conditions = (
-        f"LoopedMLP({data.features}, {hidden}, {data.classes}, radius={RADIUS}) after {epochs} epochs on digits, "
-        f"seed {seed}, batch 64, float32, tol {networks[0].tol:g}, torch {torch.__version__}"
+        f"LoopedMLP({data.features}, {hidden}, {data.classes}, radius={RADIUS}) after "
+        f"{epochs} epochs on digits, seed {seed}, batch 64, float32, tol {networks[0].tol:g}, torch {torch.__version__}"
     )
     return Table(tuple(rows), conditions)
 
