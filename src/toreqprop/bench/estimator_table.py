@@ -121,7 +121,8 @@ def measure(
             on_row(row)
     conditions = (
         f"LoopedMLP({data.features}, {hidden}, {data.classes}, radius={RADIUS}) after "
-        f"{epochs} epochs on digits, seed {seed}, batch 64, float32, tol {networks[0].tol:g}, torch {torch.__version__}"
+        f"{epochs} epochs on digits, seed {seed}, batch 64, float32, "
+        f"tol {networks[0].tol:g}, torch {torch.__version__}"
     )
     return Table(tuple(rows), conditions)
 
