@@ -32,8 +32,9 @@ class Solution:
     Attributes:
         state: one tensor (batch, ...) per free layer, the image ``f(s)`` of the last iterate.
         steps: evaluations of the fixed-point map ``f``, the largest over the batch.
-        residual: (batch,) relative fixed-point residual ``‖f(s) − s‖ / scale`` of that iterate; from a
-            kernel with a proven contraction factor L, L times that: a bound for the state itself.
+        residual: (batch,) relative fixed-point residual ``‖f(s) − s‖ / scale`` of that iterate;
+            from a kernel with a proven contraction factor L, L times that, which bounds the
+            residual of the state itself.
         status: how the relaxation ended.
         error_bound: (batch,) proven bound on ``‖state − s*‖₂``, with ``s*`` the true equilibrium;
             infinite where no contraction factor below one is known.
