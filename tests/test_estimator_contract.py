@@ -117,6 +117,24 @@ def test_bias_falls_with_beta_at_its_order(
     assert slope == pytest.approx(order, abs=0.15), errors
 
 
+def test_bias_has_the_declared_order(name: str) -> None:
+    """``order`` is a claim of every estimator that has a nudge, and it is measured here."""
+    order = ESTIMATORS[name].order
+    if order is None:
+        assert default(name).softer(10) == default(name)  # no nudge to weaken
+        return
+    case = looped()
+    exact = case.exact_gradients()
+    # High orders reach rounding soon, low ones need a weak nudge to be asymptotic.
+    factors = (1.0, 1.5, 2.0) if order > 2 else (20.0, 40.0, 80.0, 160.0)
+    points = []
+    for factor in factors:
+        torch.manual_seed(1)  # one sign for RandomSignEP
+        error = relative_error(case.gradients(default(name).softer(factor)), exact)
+        points.append((math.log(1 / factor), math.log(error)))
+    assert _least_squares_slope(points) == pytest.approx(order, abs=0.15 * max(1, order / 2))
+
+
 @pytest.mark.parametrize("case", PROBLEMS[:4], ids=lambda p: p.name)
 def test_holomorphic_is_a_hundred_times_better_than_centred(case: KnownProblem) -> None:
     exact = case.exact_gradients()

@@ -42,10 +42,6 @@ class VectorField(ABC):
         """``σ(u)``, layer by layer."""
         return tuple(self.activation(u) for u in preactivation)
 
-    def is_symmetric(self, params: Params) -> bool:
-        """Whether ``∂u/∂s`` is symmetric, that is, whether plain EP is exact in the limit."""
-        return False
-
     def field_gradients(
         self, state: State, weight: State, x: Tensor, params: Params, wants: Wants
     ) -> Gradients:
@@ -88,9 +84,6 @@ class Energy(VectorField):
     def energy(self, state: State, x: Tensor, params: Params) -> Tensor:
         """``E = G(s) − Φ(s, x; θ)`` for each sample, shape (batch,)."""
         return self.potential(state) - self.interaction(state, x, params)
-
-    def is_symmetric(self, params: Params) -> bool:
-        return True
 
     def energy_gradients(
         self,

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Energy, Gradients, LinearNudge, Nudge, System, Wants, per_sample
+from toreqprop.energies import Energy, Gradients, LinearNudge, Nudge, System, Wants
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, Tolerance, solve
@@ -163,8 +163,3 @@ def negligible(active: Tensor | None) -> Tensor | None:
     if active is None:
         return None
     return torch.where(active, 1.0, torch.inf)
-
-
-def broadcast(weight: Tensor, state: State) -> State:
-    """Weight each sample of a state."""
-    return tuple(per_sample(weight, s) * s for s in state)
