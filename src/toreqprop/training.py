@@ -15,10 +15,12 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumModel
 from toreqprop.solution import Solution
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained: Adam on the cross-entropy of shuffled minibatches.
+    """How a model is trained: Adam on shuffled minibatches.
 
     ``weight_decay`` is decoupled from the gradient with ``optimizer="adamw"`` and added to it (L2)
     with ``"adam"``; at zero the two are the same.
@@ -108,6 +110,7 @@ def fit(
     y: Tensor,
     config: TrainingConfig,
     *,
+    loss: Loss = F.cross_entropy,
     validation: tuple[Tensor, Tensor] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_step: Callable[[nn.Module], None] | None = None,
@@ -140,13 +143,13 @@ def fit(
         for batch in minibatches(len(x), config.batch_size, generator):
             started = time.perf_counter()
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            loss.backward()
+            value = loss(model(x[batch]), y[batch])
+            value.backward()
             optimizer.step()
             if scheduler is not None:
                 scheduler.step()
             seconds += time.perf_counter() - started
-            losses += float(loss.detach()) * len(batch)
+            losses += float(value.detach()) * len(batch)
             if watch_lipschitz and _relaxes(model):
                 peak = max(peak, model.lipschitz())
             if on_step is not None:
@@ -169,16 +172,16 @@ def fit(
 
 @torch.no_grad()
 def predict(model: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
-    """The most likely class of each sample, shape (batch,)."""
+    """The most likely class of each sample, shape (batch,), or of each position."""
     training = model.training
     model.eval()
-    classes = [model(part).argmax(1) for part in x.split(batch_size)]
+    classes = [model(part).argmax(-1) for part in x.split(batch_size)]
     model.train(training)
     return torch.cat(classes)
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Fraction of samples classified correctly."""
+    """Fraction of samples (or positions) classified correctly."""
     return float((predict(model, x) == y).double().mean())
 
 

@@ -8,7 +8,13 @@ from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
+MODELS: dict[str, type[EquilibriumModel]] = {
+    "looped": LoopedMLP,
+    "hopfield": HopfieldMLP,
+}
+
 __all__ = [
+    "MODELS",
     "BackpropMLP",
     "EquilibriumModel",
     "HopfieldMLP",

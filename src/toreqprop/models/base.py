@@ -94,6 +94,11 @@ class EquilibriumModel(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Constructor arguments that build this model again, weights apart."""
 
+    @classmethod
+    def example(cls) -> tuple[EquilibriumModel, Tensor, Tensor]:
+        """A small instance with a batch of inputs and class targets, for the contract tests."""
+        raise NotImplementedError(f"{cls.__name__} has no example: registered models need one.")
+
     def certified_contraction(self) -> float | None:
         """A Lipschitz constant known without computation (from the parametrization), or None."""
         return None

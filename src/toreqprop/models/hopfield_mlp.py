@@ -120,6 +120,10 @@ class HopfieldMLP(EquilibriumModel):
             "on_failure": self.on_failure,
         }
 
+    @classmethod
+    def example(cls) -> tuple[HopfieldMLP, Tensor, Tensor]:
+        return cls([6, 9, 8, 4]), torch.randn(5, 6), torch.randint(0, 4, (5,))
+
     def extra_repr(self) -> str:
         return (
             f"sizes={list(self.sizes)}, output={self.output!r}, gradient={self.gradient}, "

@@ -147,6 +147,10 @@ class LoopedMLP(EquilibriumModel):
             "kernel": self.kernel,
         }
 
+    @classmethod
+    def example(cls) -> tuple[LoopedMLP, Tensor, Tensor]:
+        return cls(6, 9, 4), torch.randn(5, 6), torch.randint(0, 4, (5,))
+
     def extra_repr(self) -> str:
         return (
             f"spectral_norm={self.spectral_norm}, radius={self.radius}, "
