@@ -77,8 +77,8 @@ def test_lipschitz_is_a_bound_or_a_reason(name: str) -> None:
     certificate = teq.certify(model, x, y, loss=token_loss)
     try:
         bound = model.lipschitz()
-    except teq.UnsupportedModelError as reason:
-        assert len(str(reason)) > 20
+    except teq.UnsupportedModelError:
+        assert certificate.lipschitz is None
         return
     assert certificate.contraction <= bound * (1 + 1e-6)
 
