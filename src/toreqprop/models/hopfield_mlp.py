@@ -118,7 +118,8 @@ class HopfieldMLP(EquilibriumModel):
 
         Couplings start at the identity, the way back is a little weaker than the way up, so that
         activity crosses the stack undiminished, and accelerated sweeps settle in a number of steps
-        that does not grow with depth. ``options`` replace any of these choices.
+        that does not grow with depth. What a nudge moves fades on its way down, hence the small
+        tolerance; beyond some 16 layers use ``.double()``. ``options`` replace any of these.
         """
         chosen: dict[str, Any] = {
             "radius": 0.99,
@@ -126,7 +127,7 @@ class HopfieldMLP(EquilibriumModel):
             "start": "identity",
             "feedback": 0.75,
             "solver": Anderson(6, GaussSeidel("sequential")),
-            "tol": 1e-4,
+            "tol": 1e-6,
             "max_steps": 1000,
         }
         return cls([inputs, *[width] * layers, outputs], **(chosen | options))
