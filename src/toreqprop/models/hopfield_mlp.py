@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from toreqprop.energies import Activation, LayeredEnergy, NearIdentity, Params, SpectralBall, Tanh
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
@@ -118,14 +118,16 @@ class HopfieldMLP(EquilibriumModel):
 
         Couplings start at the identity, the way back is a little weaker than the way up, so that
         activity crosses the stack undiminished, and accelerated sweeps settle in a number of steps
-        that does not grow with depth. What a nudge moves fades on its way down, hence the small
-        tolerance; beyond some 16 layers use ``.double()``. ``options`` replace any of these.
+        that does not grow with depth. So close to the edge a nudge moves much, and what it moves
+        fades on its way down: hence the small β and tolerance. Use it in double precision.
+        ``options`` replace any of these choices.
         """
         chosen: dict[str, Any] = {
             "radius": 0.99,
             "exact_norm": True,
             "start": "identity",
             "feedback": 0.75,
+            "gradient": CenteredEP(0.01),
             "solver": Anderson(6, GaussSeidel("sequential")),
             "tol": 1e-6,
             "max_steps": 1000,
