@@ -23,7 +23,8 @@ FILE = "hyperparameters.json"
 class ModelSettings:
     """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone.
 
-    ``layers`` is the number of hidden layers of a `HopfieldMLP`, None for the looped model.
+    ``layers`` (hidden ones) and ``feedback`` are those of a `HopfieldMLP`, None for the looped
+    model.
     """
 
     learning_rate: float
@@ -32,6 +33,7 @@ class ModelSettings:
     beta: float | None = None
     radius: float | None = None
     layers: int | None = None
+    feedback: float | None = None
 
 
 @dataclass(frozen=True)

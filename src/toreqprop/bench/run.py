@@ -135,7 +135,9 @@ def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
     }
     if settings.layers is not None:
         hidden = [run.settings.hidden] * settings.layers
-        return HopfieldMLP([data.features, *hidden, data.classes], **options)
+        feedback = 1.0 if settings.feedback is None else settings.feedback
+        shape = [data.features, *hidden, data.classes]
+        return HopfieldMLP(shape, feedback=feedback, **options)
     return LoopedMLP(*sizes, **options)
 
 

@@ -107,7 +107,8 @@ def search(
     trials: list[Trial] = []
 
     def objective(asked: Any) -> float:
-        chosen = replace(suggest(asked, model), layers=start.model(model).layers)
+        given = start.model(model)
+        chosen = replace(suggest(asked, model), layers=given.layers, feedback=given.feedback)
         entry = (
             replace(start, backprop=chosen) if model == "backprop" else replace(start, ep=chosen)
         )
