@@ -15,6 +15,7 @@ from toreqprop.cli import (
     estimators,
     info,
     memory,
+    predict,
     speed,
     train,
     tune,
@@ -43,6 +44,8 @@ def settings(
 
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(predict.evaluate)
+app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
