@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import typer
 from rich.console import Console
 
 from toreqprop import checkpoint as checkpoints
-from toreqprop.checkpoint import Checkpoint
+from toreqprop.checkpoint import NETWORKS, Checkpoint
 from toreqprop.cli import networks, samples
+from toreqprop.cli.numpy_training import train_reference
 from toreqprop.cli.predictor import Predictor, describe, labels_of, predictor_for
+from toreqprop.cli.resume import Output, check_same
 from toreqprop.cli.samples import Samples
 from toreqprop.cli.training_log import TrainingLog
-from toreqprop.errors import CheckpointError, InvalidInputError
-from toreqprop.kernels import reference
+from toreqprop.errors import InvalidInputError
+from toreqprop.gradients import ESTIMATORS
+from toreqprop.solvers import SOLVERS
 from toreqprop.tasks.tables import read_table
 from toreqprop.training import Epoch, TrainerState, TrainingConfig, fit
+
+
+def _starting(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Shell completion of a registered name."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
 
 FILE_FRACTION = 0.2
 """Rows of a file that are held out unless the user says otherwise; tasks have test data."""
@@ -50,12 +59,23 @@ def train(
         float | None,
         typer.Option(help="Part of the training data held out; by default 0.2 of a file's rows."),
     ] = None,
-    model: Annotated[str, typer.Option(help="A model's name (see `toreqprop info`).")] = "looped",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A model's name (see `toreqprop info`).", autocompletion=_starting(NETWORKS)
+        ),
+    ] = "looped",
     hidden: Annotated[int, typer.Option(help="Neurons of a hidden layer.")] = 128,
     layers: Annotated[int | None, typer.Option(help="Hidden layers, where it can vary.")] = None,
-    gradient: Annotated[str | None, typer.Option(help="Estimator by name.")] = None,
+    gradient: Annotated[
+        str | None,
+        typer.Option(help="Estimator by name.", autocompletion=_starting(ESTIMATORS)),
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
-    solver: Annotated[str | None, typer.Option(help="Solver by name.")] = None,
+    solver: Annotated[
+        str | None,
+        typer.Option(help="Solver by name.", autocompletion=_starting(SOLVERS)),
+    ] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
@@ -109,7 +129,7 @@ def train(
                 "classes and without --model, --gradient, --solver, --output and --tensorboard."
             )
         with TrainingLog(f"{found.name}, NumPy", epochs, 0, None) as log:
-            result = _train_reference(
+            result = train_reference(
                 found, labels, hidden, epochs, batch_size, learning_rate, beta, radius, seed, log
             )
     else:
@@ -155,37 +175,6 @@ def train(
         _show(result)
 
 
-@dataclass(frozen=True)
-class Output:
-    """Where checkpoints go, and what to do with one that is there."""
-
-    folder: Path | None
-    resume: bool
-    fresh: bool
-
-    def check(self) -> None:
-        """Refuse options that contradict each other, and to overwrite a checkpoint unasked."""
-        if self.folder is None:
-            if self.resume or self.fresh:
-                raise InvalidInputError(
-                    "--resume and --fresh need --output, the checkpoint's folder."
-                )
-            return
-        if self.resume and self.fresh:
-            raise InvalidInputError("--resume and --fresh exclude each other.")
-        if checkpoints.exists(self.folder) and not (self.resume or self.fresh):
-            raise InvalidInputError(
-                f"There is a checkpoint in {self.folder}: add --resume to go on from it or --fresh "
-                "to replace it."
-            )
-
-    def earlier(self) -> Checkpoint | None:
-        """The checkpoint to go on from."""
-        if self.folder is None or not self.resume or not checkpoints.exists(self.folder):
-            return None
-        return checkpoints.load(self.folder)
-
-
 def _fraction(data: str, asked: float | None) -> float:
     fraction = (0.0 if samples.is_task(data) else FILE_FRACTION) if asked is None else asked
     if not 0 <= fraction < 1:
@@ -228,7 +217,7 @@ def _train(
     state: TrainerState | None = None
     about, arrays = describe(predictor)
     if earlier is not None:
-        _check_same(earlier, predictor, {**plan, "predictor": about}, where.folder)
+        check_same(earlier, predictor, {**plan, "predictor": about}, where.folder)
         history, state = earlier.about["history"], earlier.training
         predictor = replace(predictor, model=earlier.model)
     done = 0 if state is None else state.epoch
@@ -268,65 +257,6 @@ def _train(
     scores = predictor.scores(found.scored)
     scores["loss"] = last["loss"]
     return {**scores, "epochs": last["epoch"], "resumed_after": done or None, **steps}
-
-
-def _check_same(
-    earlier: Checkpoint, predictor: Predictor, plan: dict[str, Any], folder: Path | None
-) -> None:
-    """Refuse to go on with another model, other data or other settings than training began with."""
-    before, now = (checkpoints.network_name(m) for m in (earlier.model, predictor.model))
-    if before != now:
-        raise CheckpointError(f"The checkpoint in {folder} holds a {before} model, not {now}.")
-    old = {**earlier.about, "model": checkpoints.encode(earlier.model.config())}  # type: ignore[operator]
-    new = {**plan, "model": checkpoints.encode(predictor.model.config())}  # type: ignore[operator]
-    for part, settings in new.items():
-        for key, value in settings.items() if isinstance(settings, dict) else [(part, settings)]:
-            known = old.get(part, {})
-            stored = known.get(key) if isinstance(known, dict) else known
-            longer = (
-                key == "epochs"
-                and plan["training"]["schedule"] == "constant"
-                and value >= (earlier.training.epoch if earlier.training else 0)
-            )
-            if stored != value and not longer:
-                raise CheckpointError(
-                    f"The checkpoint in {folder} was begun with {key} = {stored}, not {value}: go "
-                    "on with the same settings, or start anew with --fresh."
-                )
-
-
-def _train_reference(
-    found: Samples,
-    labels: np.ndarray | None,
-    hidden: int,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float | None,
-    beta: float | None,
-    radius: float | None,
-    seed: int,
-    log: TrainingLog,
-) -> dict[str, Any]:
-    """Plain gradient descent in NumPy alone; see `kernels.reference`."""
-    settings = reference.Settings()
-    if beta is not None:
-        settings = settings._replace(beta=beta)
-    if radius is not None:
-        settings = settings._replace(radius=radius)
-    schedule = reference.Schedule(epochs=epochs, batch=batch_size, seed=seed)
-    if learning_rate is not None:
-        schedule = replace(schedule, rate=learning_rate)
-    (x, y), (test_x, test_y) = (
-        (found.scaling(part[0]).astype(np.float32), np.searchsorted(labels, part[1]))  # type: ignore[arg-type]
-        for part in (found.train, found.scored)
-    )
-    last = None
-    for last in reference.train(x, y, hidden=hidden, settings=settings, schedule=schedule):
-        log.epoch({"epoch": last.number, "loss": last.loss})
-    assert last is not None
-    right = reference.predict(last.params, test_x, settings) == test_y
-    chance = float(np.bincount(test_y).max() / len(test_y))
-    return {"accuracy": float(right.mean()), "chance": chance, "loss": last.loss, "epochs": epochs}
 
 
 def _show(result: dict[str, Any]) -> None:

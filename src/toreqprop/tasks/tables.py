@@ -167,6 +167,8 @@ def _target(path: Path, name: str, cells: Sequence[str], lines: Sequence[int]) -
 def _read_npz(
     path: Path, content: bytes, target: str, needs_target: bool
 ) -> tuple[np.ndarray, np.ndarray | None, str]:
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        raise InvalidInputError(f"{path} cannot be read as NPZ: it is damaged or no NPZ file.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             names = list(archive.files)
@@ -174,7 +176,7 @@ def _read_npz(
             features = None if key is None else archive[key]
             found = archive[target] if needs_target and target in names else None
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = "it holds Python objects" if "pickle" in str(error) else "it is damaged"
+        reason = "it holds Python objects" if "Object arrays" in str(error) else "it is damaged"
         raise InvalidInputError(f"{path} cannot be read as NPZ: {reason}.") from None
     if features is None:
         raise _missing(path, "x", names)
