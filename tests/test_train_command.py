@@ -252,7 +252,7 @@ def test_bad_files_get_one_sentence(files: Path, colours: Path, tmp_path: Path) 
         (["train", good, "--gradient", "unrolled", "--beta", "0.5"], "no nudge"),
         (["train", good, "--layers", 3], "one hidden layer"),
         (["train", good, "--kernel", "numpy", "--output", tmp_path / "x"], "NumPy reference"),
-        (["train", good, *SMALL, "--learning-rate", "1e38", "--max-steps", 5], "--learning-rate"),
+        (["train", good, *SMALL, "--learning-rate", "1e37", "--max-steps", 5], "--learning-rate"),
     ):
         assert message in refuse(*command), command
 

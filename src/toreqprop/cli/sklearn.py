@@ -37,9 +37,13 @@ def sklearn(
     """
     chosen = bench.select(data)
     used = tuple(range(seed, seed + seeds))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    found: list[bench.Comparison] = []
+    console = Console(stderr=True, highlight=False)
+    with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("cross-validating", total=bench.fits(chosen, used))
-        found = list(bench.compare(chosen, used, on_fit=lambda: progress.advance(bar)))
+        for row in bench.compare(chosen, used, on_fit=lambda: progress.advance(bar)):
+            found.append(row)
+            console.print(f"{row.data}, {row.features}: {row.score} gap {row.gap:+.4f}")
     passed = all(row.passed for row in found)
     plain: dict[str, Any] = {
         "command": "toreqprop sklearn " + " ".join([*(data or ()), f"--seeds {seeds}"]),
