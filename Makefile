@@ -1,12 +1,13 @@
 # Two commands do everything on a fresh machine with Python, pip and make:
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
+# and `make wheel` builds the wheel and uses it in an empty environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark test lint types tests clean
+.PHONY: benchmark test lint types tests wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
@@ -23,9 +24,12 @@ types: $(STAMP)
 tests: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
+wheel:
+	PYTHON=$(PYTHON) scripts/check_wheel.sh
+
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,dev]"
 	touch $(STAMP)
 
 clean:

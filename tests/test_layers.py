@@ -15,6 +15,7 @@ LAYERS: list[set[str]] = [
     {"verify"},
     {"bench"},
     {"sklearn", "tasks"},
+    {"checkpoint"},
     {"certificate", "training"},
     {"models"},
     {"equilibrium"},
@@ -23,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"energies"},
     {"kernels"},
     {"solution"},
-    {"errors"},
+    {"atomic", "errors"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
@@ -82,6 +83,7 @@ def test_the_check_can_fail() -> None:
     assert violations("energies", {"models", "errors"}) == {"models"}
     assert violations("bench", {"verify"}) == {"verify"}
     assert violations("tasks", {"sklearn"}) == {"sklearn"}
+    assert violations("training", {"checkpoint"}) == {"checkpoint"}
 
 
 def test_the_reference_kernel_needs_numpy_alone() -> None:

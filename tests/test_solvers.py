@@ -20,6 +20,7 @@ from toreqprop.energies import (
     System,
     sample_norm,
 )
+from toreqprop.gradients import ESTIMATORS
 from toreqprop.solution import Status
 from toreqprop.solvers import SOLVERS, Anderson, FixedPoint, Solver, Tolerance, Trace, solve
 
@@ -269,3 +270,34 @@ def test_sweeps_have_a_proven_bound_too() -> None:
         gaps = tuple(a - b for a, b in zip(solution.state, exact, strict=True))
         assert bool((sample_norm(gaps) <= solution.error_bound + 1e-14).all())
         assert float(solution.error_bound.max()) < 100 * tol
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+@pytest.mark.parametrize("solver_name", sorted(SOLVERS))
+def test_every_estimator_and_solver_agree_or_say_why_not(estimator: str, solver_name: str) -> None:
+    """Whatever is combined by name gives plain iteration's gradient or a sentence."""
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP(
+        [4, 6, 5, 3], gradient=ESTIMATORS[estimator](), solver=FixedPoint(), tol=1e-9,
+        max_steps=2000, radius=0.5,
+    ).double()  # fmt: skip
+    x, y = torch.randn(5, 4, dtype=torch.float64), torch.randint(0, 3, (5,))
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        torch.manual_seed(1)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])  # type: ignore[union-attr]
+
+    expected = gradient()
+    model.solver = SOLVERS[solver_name]()
+    if (estimator, solver_name) in REFUSED:
+        with pytest.raises(teq.UnsupportedModelError, match="use solver="):
+            gradient()
+        return
+    # Both stop at a residual of 1e-9, which a nudge of 0.05 or more divides.
+    assert torch.allclose(gradient(), expected, rtol=0, atol=1e-6)
+
+
+REFUSED = {("holomorphic", "gradient_descent"), ("vector_field", "gradient_descent")}
+"""Descent needs a real energy."""

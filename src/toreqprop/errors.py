@@ -23,5 +23,9 @@ class DataUnavailableError(TorEqPropError, RuntimeError):
     """No source delivered a data file; the message holds the one command that would help."""
 
 
+class CheckpointError(TorEqPropError, ValueError):
+    """A checkpoint that cannot be used; the message says what is wrong with it."""
+
+
 class ConvergenceWarning(UserWarning):
     """A relaxation stopped before its tolerance; given once per model, with figures and remedy."""

@@ -99,6 +99,22 @@ class RelaxationMonitor:
         return sum(counts) / len(counts) if counts else None
 
 
+@dataclass(frozen=True)
+class TrainerState:
+    """What training goes on from after ``epoch``, the model's own tensors apart.
+
+    ``optimizer`` and ``scheduler`` are their state dicts (None without a schedule), ``batches``
+    the state of the generator that orders the data, ``noise`` that of torch's global one, which
+    random estimators draw from.
+    """
+
+    epoch: int
+    optimizer: dict[str, Any]
+    scheduler: dict[str, Any] | None
+    batches: Tensor
+    noise: Tensor
+
+
 def minibatches(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Index batches of one shuffled epoch; the order depends on the generator alone."""
     yield from torch.randperm(count, generator=generator).split(batch_size)
@@ -114,13 +130,18 @@ def fit(
     validation: tuple[Tensor, Tensor] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_step: Callable[[nn.Module], None] | None = None,
+    on_checkpoint: Callable[[TrainerState], None] | None = None,
+    resume: TrainerState | None = None,
     watch_lipschitz: bool = False,
 ) -> History:
     """Train ``model`` in place and return what each epoch measured.
 
     ``validation`` is evaluated after every epoch; ``on_step`` runs after every optimizer step,
     outside the clock; ``watch_lipschitz`` records the exact Lipschitz constant of an equilibrium
-    model at every step, its largest value per epoch.
+    model at every step, its largest value per epoch. ``on_checkpoint`` gets the state after every
+    epoch; handed back as ``resume``, to a model with the weights of that moment, training goes on
+    as if it had never stopped. The state shares its tensors with the optimizer: copy or save them
+    at once.
     """
     if len(x) == 0:
         raise InvalidInputError("There is nothing to train on: the training set is empty.")
@@ -135,8 +156,10 @@ def fit(
         if config.schedule == "cosine"
         else None
     )
+    if resume is not None:
+        _restore(resume, optimizer, scheduler, generator)
     history = History()
-    for number in range(1, config.epochs + 1):
+    for number in range(1 if resume is None else resume.epoch + 1, config.epochs + 1):
         model.train()
         monitor, peak, losses, seconds = RelaxationMonitor(), 0.0, 0.0, 0.0
         key = model.register_relaxation_hook(monitor) if _relaxes(model) else 0
@@ -167,7 +190,32 @@ def fit(
         history.epochs.append(epoch)
         if on_epoch is not None:
             on_epoch(epoch)
+        if on_checkpoint is not None:
+            on_checkpoint(
+                TrainerState(
+                    number,
+                    optimizer.state_dict(),
+                    None if scheduler is None else scheduler.state_dict(),
+                    generator.get_state(),
+                    torch.get_rng_state(),
+                )
+            )
     return history
+
+
+def _restore(
+    state: TrainerState,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    generator: torch.Generator,
+) -> None:
+    if (scheduler is None) != (state.scheduler is None):
+        raise InvalidInputError("Go on with the learning-rate schedule training was begun with.")
+    optimizer.load_state_dict(state.optimizer)
+    if scheduler is not None and state.scheduler is not None:
+        scheduler.load_state_dict(state.scheduler)
+    generator.set_state(state.batches)
+    torch.set_rng_state(state.noise)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from tiny_files import tiny_collection, tiny_contents, write_all
 from typer.testing import CliRunner
 
 from toreqprop.cli.data import app
+from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import files
 
 IMAGES = "train-images-idx3-ubyte"
@@ -69,7 +70,13 @@ def test_fetch_reports_each_task_and_fails_if_one_does(folder: Path) -> None:
     assert "the remedy" in output
 
 
+def test_fetch_as_json(folder: Path) -> None:
+    code, output = run("fetch", "mnist", "--json", folder=folder)
+    assert code == 0
+    assert {row["state"] for row in json.loads(output)} == {"present"}
+
+
 def test_fetch_refuses_an_unknown_task(folder: Path) -> None:
-    code, output = run("fetch", "mnits", folder=folder)
-    assert code == 1
-    assert "known tasks: digits" in output
+    result = CliRunner().invoke(app, ["fetch", "mnits", "--data-dir", str(folder)])
+    assert isinstance(result.exception, InvalidInputError)  # `main` ends with exit code 2
+    assert "known tasks: digits" in str(result.exception)

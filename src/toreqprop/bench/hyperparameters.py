@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from toreqprop.bench.files import write_atomically
+from toreqprop.atomic import write_atomically
 from toreqprop.bench.rows import WITH_MORE_DATA
 from toreqprop.errors import InvalidInputError
 from toreqprop.training import TrainingConfig

@@ -65,6 +65,7 @@ def make_plan(
     tasks: Sequence[str] | None,
     seeds: int,
     *,
+    first_seed: int = FIRST_SEED,
     full: bool = False,
     controls: bool | None = None,
     epochs: int | None = None,
@@ -86,6 +87,6 @@ def make_plan(
         raise InvalidInputError(f"seeds must be >= 1, got {seeds}. The reports use 3.")
     if epochs is not None and epochs < 1:
         raise InvalidInputError(f"epochs must be >= 1, got {epochs}.")
-    numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds))
+    numbers = tuple(range(first_seed, first_seed + seeds))
     with_controls = not full if controls is None else controls
     return Plan(names, numbers, full, with_controls, epochs, hyperparameters)

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from toreqprop.atomic import write_atomically
 from toreqprop.bench.figures import figures
-from toreqprop.bench.files import write_atomically
 
 JSON, MARKDOWN, STATISTICS, PAGE = (
     "benchmark.json",

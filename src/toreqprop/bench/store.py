@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.files import write_atomically
+from toreqprop.atomic import write_atomically
 from toreqprop.bench.run import Run
 
 

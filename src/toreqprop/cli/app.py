@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from toreqprop.cli import (
     benchmark,
@@ -15,6 +16,8 @@ from toreqprop.cli import (
     estimators,
     info,
     memory,
+    predict,
+    sklearn,
     speed,
     train,
     tune,
@@ -29,13 +32,33 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from toreqprop import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
     threads: Annotated[
-        int, typer.Option(help="Threads per process; more rarely help networks this small.")
+        int, typer.Option(help="Threads per process; more rarely help networks this small.", min=1)
     ] = 1,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
-    """Equilibrium propagation: train networks without backpropagation."""
+    """Equilibrium propagation: train networks without backpropagation.
+
+    Exit codes: 0 done, 1 a check failed, 2 something in the input cannot be used.
+
+    \b
+    Examples:
+      toreqprop train digits
+      toreqprop --threads 2 train mnist --hidden 256
+      toreqprop --install-completion
+    """
     import torch
 
     torch.set_num_threads(threads)
@@ -43,11 +66,14 @@ def settings(
 
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(predict.evaluate)
+app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
 app.command()(memory.memory)
+app.command()(sklearn.sklearn)
 app.command()(info.info)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)
@@ -59,8 +85,16 @@ def main() -> None:
     try:
         app()
     except TorEqPropError as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {error}", highlight=False)
+        _complain(str(error))
+        sys.exit(2)
+    except OSError as error:
+        _complain(f"{error.filename}: {error.strerror}." if error.filename else str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped.")
         sys.exit(130)
+
+
+def _complain(sentence: str) -> None:
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"[bold red]Error:[/] {escape(sentence)}", highlight=False)

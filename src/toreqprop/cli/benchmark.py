@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -26,7 +27,8 @@ def benchmark(
         str | None,
         typer.Option(help="Tasks to run, separated by commas; all by default."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, counted from 42.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     jobs: Annotated[
         int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
     ] = None,
@@ -54,10 +56,16 @@ def benchmark(
         bool | None,
         typer.Option(help="Run the negative controls; by default unless --full-data."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Compare EP with backpropagation on five tasks and write the report.
 
     Stop it at any time and run it again: finished runs are kept. Exit code 1 if a check fails.
+
+    \b
+    Examples:
+      toreqprop benchmark
+      toreqprop benchmark --tasks digits,cartpole --seeds 5
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -78,6 +86,7 @@ def benchmark(
     plan = make_plan(
         names,
         seeds,
+        first_seed=seed,
         full=full_data,
         controls=controls,
         epochs=epochs,
@@ -90,7 +99,7 @@ def benchmark(
     store = Store(folder / ".partial")
     if fresh:
         shutil.rmtree(store.folder, ignore_errors=True)
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, stderr=as_json)
     display = Display(console)
     try:
         with display:
@@ -110,6 +119,8 @@ def benchmark(
         "reused_runs": outcome.reused,
     }
     written = write_reports(report, folder)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
     _show(console, report)
     console.print("Written: " + ", ".join(str(path) for path in written), highlight=False)
     if report["status"] == "FAIL":
@@ -118,10 +129,14 @@ def benchmark(
 
 def describe_command(plan: Plan, tasks: list[str] | None, seeds: int, controls: bool | None) -> str:
     """The command that gives these results: all options that change them, and no folders."""
+    from toreqprop.bench.plan import FIRST_SEED
+
     parts = ["toreqprop benchmark"]
     if tasks:
         parts.append(f"--tasks {','.join(tasks)}")
     parts.append(f"--seeds {seeds}")
+    if plan.seeds[0] != FIRST_SEED:
+        parts.append(f"--seed {plan.seeds[0]}")
     if plan.full:
         parts.append("--full-data")
     if plan.epochs is not None:

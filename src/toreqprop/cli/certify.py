@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -11,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from toreqprop.certificate import Certificate, estimator_by_name
+from toreqprop.certificate import Certificate
 from toreqprop.certificate import certify as run_certificate
+from toreqprop.cli import networks
 from toreqprop.models import LoopedMLP
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit
@@ -40,11 +40,12 @@ def certify(
 
     Trains a LoopedMLP briefly, then certifies one batch. Exit code 1 if the certificate fails.
 
-    Examples: toreqprop certify --gradient one_sided --beta 0.5
+    \b
+    Examples:
+      toreqprop certify
+      toreqprop certify --gradient one_sided --beta 0.5
     """
-    estimator = estimator_by_name(gradient)()
-    if beta is not None and hasattr(estimator, "beta"):
-        estimator = replace(estimator, beta=beta)  # type: ignore[type-var]
+    estimator = networks.estimator(gradient, beta)
     data = get(task).load(seed, False)
     torch.manual_seed(seed)
     model = LoopedMLP(

@@ -26,7 +26,12 @@ _JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 
 @app.command("list")
 def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None:
-    """Show every data file, its task and size, and where it was found."""
+    """Show every data file, its task and size, and where it was found.
+
+    \b
+    Examples:
+      toreqprop data list --json
+    """
     _show(_inspect_all(data_dir), as_json)
 
 
@@ -34,13 +39,23 @@ def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None
 def fetch(
     tasks: list[str] | None = typer.Argument(None, help="Tasks to fetch for; all by default."),
     data_dir: Path | None = _DATA_DIR,
+    as_json: bool = _JSON,
 ) -> None:
-    """Get the data files of the given tasks from the first source that answers, and verify them."""
-    console = Console()
+    """Get the data files of the given tasks from the first source that answers, and verify them.
+
+    Exit code 1 if a file cannot be had.
+
+    \b
+    Examples:
+      toreqprop data fetch mnist fashion
+    """
+    console = Console(stderr=as_json)
     failed = False
-    for name in tasks or list(TASKS):
+    chosen = [get(name) for name in tasks or list(TASKS)]
+    for task in chosen:
+        name = task.name
         try:
-            if not get(name).needs:
+            if not task.needs:
                 console.print(f"{name}: needs no data files.")
                 continue
             with _log_shown():
@@ -50,13 +65,20 @@ def fetch(
             failed = True
         else:
             console.print(f"{name}: {len(contents)} files present and verified.")
+    if as_json:
+        _show([s for t in chosen if t.needs for s in files.inspect(t.name, data_dir)], as_json)
     if failed:
         raise typer.Exit(1)
 
 
 @app.command()
 def verify(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None:
-    """Recompute the checksum of every copy on this machine; exit code 1 if one is altered."""
+    """Recompute the checksum of every copy on this machine; exit code 1 if one is altered.
+
+    \b
+    Examples:
+      toreqprop data verify --data-dir downloads
+    """
     states = _inspect_all(data_dir)
     _show(states, as_json)
     if any(state.state == "altered" for state in states):
@@ -64,11 +86,7 @@ def verify(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None:
 
 
 def _inspect_all(data_dir: Path | None) -> list[files.FileState]:
-    try:
-        return [state for task in files.COLLECTIONS for state in files.inspect(task, data_dir)]
-    except TorEqPropError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from error
+    return [state for task in files.COLLECTIONS for state in files.inspect(task, data_dir)]
 
 
 def _show(states: list[files.FileState], as_json: bool) -> None:

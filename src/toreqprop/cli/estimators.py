@@ -24,7 +24,10 @@ def estimators(
 ) -> None:
     """Measure every estimator against the exact gradient and print the table.
 
-    Example: toreqprop estimators --write docs/estimators.md
+    \b
+    Examples:
+      toreqprop estimators
+      toreqprop estimators --write docs/estimators.md
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("measuring", total=len(estimator_table.variants()))
@@ -52,6 +55,10 @@ def sweep_beta(
     """Draw gradient error against β for the estimators, in float32 and float64.
 
     Writes beta_sweep.json, beta_sweep.svg and beta_sweep.png.
+
+    \b
+    Examples:
+      toreqprop sweep-beta --output results
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("sweeping β", total=beta_sweep.count_points())

@@ -21,6 +21,10 @@ def memory(
     """Measure the peak memory of one training step: TorEqProp, unrolled, backpropagation.
 
     Writes memory.json, memory.svg and memory.png.
+
+    \b
+    Examples:
+      toreqprop memory --output results
     """
     total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
     with Progress(console=Console(stderr=True), transient=True) as progress:

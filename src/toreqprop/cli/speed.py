@@ -33,7 +33,10 @@ def speed(
 ) -> None:
     """Time one training step (Adam, cross-entropy) against backpropagation, side by side.
 
-    Example: toreqprop speed --against torchdeq
+    \b
+    Examples:
+      toreqprop speed --against torchdeq
+      toreqprop speed --scaling
     """
     if against not in (None, "torchdeq"):
         raise typer.BadParameter(f'--against knows "torchdeq", not {against!r}.')

@@ -1,186 +1,278 @@
-"""``toreqprop train``: train a model on a task and say how well it did."""
+"""``toreqprop train``: train a model on a task or a file, keep it, and say how well it did."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from toreqprop.certificate import estimator_by_name
+from toreqprop import checkpoint as checkpoints
+from toreqprop.checkpoint import NETWORKS, Checkpoint
+from toreqprop.cli import networks, samples
+from toreqprop.cli.numpy_training import train_reference
+from toreqprop.cli.predictor import Predictor, describe, labels_of, predictor_for
+from toreqprop.cli.resume import Output, check_same
+from toreqprop.cli.samples import Samples
+from toreqprop.cli.training_log import TrainingLog
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import GradientEstimator
-from toreqprop.kernels import reference
-from toreqprop.models import BackpropMLP, HopfieldMLP, LoopedMLP
+from toreqprop.gradients import ESTIMATORS
 from toreqprop.solvers import SOLVERS
-from toreqprop.tasks import Dataset, get
-from toreqprop.training import Epoch, TrainingConfig, accuracy, fit
+from toreqprop.tasks.tables import read_table
+from toreqprop.training import Epoch, TrainerState, TrainingConfig, fit
 
-MODELS = ("looped", "hopfield", "backprop")
+
+def _starting(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Shell completion of a registered name."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+FILE_FRACTION = 0.2
+"""Rows of a file that are held out unless the user says otherwise; tasks have test data."""
 
 
 def train(
-    task: Annotated[str, typer.Argument(help="digits, mnist, fashion, cartpole or acrobot.")] = (
-        "digits"
-    ),
-    model: Annotated[str, typer.Option(help="looped, hopfield or backprop.")] = "looped",
+    data: Annotated[
+        str, typer.Argument(help="A task (see `toreqprop info`), a CSV file or an NPZ file.")
+    ] = "digits",
+    target: Annotated[
+        str | None,
+        typer.Option(help="What to predict: a column (else the last), or an array (else y)."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out; may be repeated.")
+    ] = None,
+    regression: Annotated[
+        bool | None,
+        typer.Option(
+            "--regression/--classification",
+            help="Numbers or classes; by default numbers if the target has a decimal fraction.",
+        ),
+    ] = None,
+    validation_fraction: Annotated[
+        float | None,
+        typer.Option(help="Part of the training data held out; by default 0.2 of a file's rows."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A model's name (see `toreqprop info`).", autocompletion=_starting(NETWORKS)
+        ),
+    ] = "looped",
     hidden: Annotated[int, typer.Option(help="Neurons of a hidden layer.")] = 128,
-    layers: Annotated[int, typer.Option(help="Hidden layers of a hopfield model.")] = 2,
+    layers: Annotated[int | None, typer.Option(help="Hidden layers, where it can vary.")] = None,
+    gradient: Annotated[
+        str | None,
+        typer.Option(help="Estimator by name.", autocompletion=_starting(ESTIMATORS)),
+    ] = None,
+    beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
+    solver: Annotated[
+        str | None,
+        typer.Option(help="Solver by name.", autocompletion=_starting(SOLVERS)),
+    ] = None,
+    radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
+    tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="auto, numba, torch, or numpy: the NumPy reference alone.")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 64,
     learning_rate: Annotated[float | None, typer.Option(help="Step size of the optimizer.")] = None,
-    gradient: Annotated[str | None, typer.Option(help="Estimator by name; default: centred.")] = (
-        None
-    ),
-    beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
-    solver: Annotated[str | None, typer.Option(help="Solver by name.")] = None,
-    radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
-    kernel: Annotated[
-        str, typer.Option(help="auto, numba, torch, or numpy: the NumPy reference on its own.")
-    ] = "auto",
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
+    schedule: Annotated[str, typer.Option(help="Learning rate: constant or cosine.")] = "constant",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the checkpoint, written after every epoch.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint in --output, if any.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Replace the checkpoint in --output.")
+    ] = False,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard logs.")] = None,
     full: Annotated[bool, typer.Option("--full-data", help="All training images.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with data files.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Train on a built-in task by equilibrium propagation (or backpropagation, to compare).
+    """Train by equilibrium propagation (or backpropagation, to compare) and keep the model.
 
-    Examples: toreqprop train digits; toreqprop train mnist --hidden 256 --epochs 15;
-    toreqprop train digits --kernel numpy; toreqprop train digits --gradient holomorphic
+    Ended at any moment, the same command with --resume goes on from the last finished epoch, with
+    the weights an uninterrupted run would have had, bit for bit.
+
+    \b
+    Examples:
+      toreqprop train digits
+      toreqprop train flowers.csv --target species --output flowers
+      toreqprop train flowers.csv --target species --output flowers --resume
+      toreqprop train prices.npz --regression --model hopfield --layers 3
+      toreqprop train digits --gradient holomorphic --solver anderson
     """
-    if data_dir is not None:
-        os.environ["TOREQPROP_DATA"] = str(data_dir)
-    if model not in MODELS:
-        raise InvalidInputError(f"There is no model {model!r}: choose {', '.join(MODELS)}.")
-    data = get(task).load(seed, full)
     started = time.perf_counter()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(f"{task}, {model}", total=epochs)
-
-        def advance(number: int, loss: float) -> None:
-            progress.update(
-                bar,
-                completed=number,
-                description=f"{task}, {model}: epoch {number}, loss {loss:.4f}",
+    networks.check_network(model)
+    where = Output(output, resume, fresh)
+    where.check()
+    fraction = _fraction(data, validation_fraction)
+    found = _read(data, target, drop or [], regression, fraction, full, data_dir, seed)
+    labels = labels_of(found)
+    if kernel == "numpy":
+        if model != "looped" or gradient or solver or output or tensorboard or found.regression:
+            raise InvalidInputError(
+                "The NumPy reference trains a looped model of its own: use --kernel numpy with "
+                "classes and without --model, --gradient, --solver, --output and --tensorboard."
             )
-
-        if kernel == "numpy":
-            if model != "looped":
-                raise InvalidInputError("The NumPy reference is a looped model: --model looped.")
-            result = _train_reference(
-                data, hidden, epochs, batch_size, learning_rate, beta, radius, seed, advance
+        with TrainingLog(f"{found.name}, NumPy", epochs, 0, None) as log:
+            result = train_reference(
+                found, labels, hidden, epochs, batch_size, learning_rate, beta, radius, seed, log
             )
-        else:
-            torch.manual_seed(seed)
-            net = _build(model, data, hidden, layers, gradient, beta, solver, radius, kernel)
-            config = TrainingConfig(
-                epochs=epochs, batch_size=batch_size, learning_rate=learning_rate or 1e-3, seed=seed
-            )
-
-            def on_epoch(epoch: Epoch) -> None:
-                advance(epoch.epoch, epoch.loss)
-
-            x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-            history = fit(net, x, y, config, on_epoch=on_epoch)
-            score = accuracy(net, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
-            result = {"accuracy": score, "loss": history.epochs[-1].loss, **_last(history.epochs)}
+    else:
+        options: dict[str, Any] = {
+            "gradient": networks.estimator(gradient or "centered", beta)
+            if gradient or beta is not None
+            else None,
+            "solver": networks.solver(solver) if solver else None,
+            "radius": radius,
+            "tol": tol,
+            "max_steps": max_steps,
+            "kernel": kernel,
+        }
+        width = 1 if labels is None else len(labels)
+        torch.manual_seed(seed)
+        net = networks.build(model, found.train[0].shape[1], hidden, width, layers, options)
+        config = TrainingConfig(
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=1e-3 if learning_rate is None else learning_rate,
+            weight_decay=weight_decay,
+            schedule=schedule,  # type: ignore[arg-type]
+            seed=seed,
+        )
+        plan = {
+            "training": asdict(config),
+            "data": {"name": found.name, "sha256": found.sha256, "full": full},
+            "validation_fraction": fraction,
+        }
+        result = _train(predictor_for(found, net, labels), found, config, plan, where, tensorboard)
     result = {
-        "task": task,
+        "data": found.name,
         "model": model,
-        "kernel": kernel,
         "seed": seed,
-        "chance": data.chance,
+        "scored_on": found.scored_on,
         **result,
+        "checkpoint": None if output is None else str(output),
         "seconds": time.perf_counter() - started,
     }
     if as_json:
         typer.echo(json.dumps(result, indent=2))
-        return
+    else:
+        _show(result)
+
+
+def _fraction(data: str, asked: float | None) -> float:
+    fraction = (0.0 if samples.is_task(data) else FILE_FRACTION) if asked is None else asked
+    if not 0 <= fraction < 1:
+        raise InvalidInputError(
+            f"--validation-fraction must be from 0 to below 1, got {fraction}. Typical: 0.2."
+        )
+    return fraction
+
+
+def _read(
+    data: str,
+    target: str | None,
+    drop: list[str],
+    regression: bool | None,
+    fraction: float,
+    full: bool,
+    data_dir: Path | None,
+    seed: int,
+) -> Samples:
+    if not samples.is_task(data):
+        table = read_table(Path(data), target=target, drop=drop)
+        return samples.from_table(table, regression, fraction, seed)
+    if target is not None or drop or regression:
+        raise InvalidInputError(
+            f"{data} is a built-in task: --target, --drop and --regression are for files."
+        )
+    return samples.from_task(samples.read_task(data, seed, full, data_dir), fraction, seed)
+
+
+def _train(
+    predictor: Predictor,
+    found: Samples,
+    config: TrainingConfig,
+    plan: dict[str, Any],
+    where: Output,
+    tensorboard: Path | None,
+) -> dict[str, Any]:
+    earlier = where.earlier()
+    history: list[dict[str, Any]] = []
+    state: TrainerState | None = None
+    about, arrays = describe(predictor)
+    if earlier is not None:
+        check_same(earlier, predictor, {**plan, "predictor": about}, where.folder)
+        history, state = earlier.about["history"], earlier.training
+        predictor = replace(predictor, model=earlier.model)
+    done = 0 if state is None else state.epoch
+    model = predictor.model
+
+    with TrainingLog(
+        f"{found.name}, {checkpoints.network_name(model)}", config.epochs, done, tensorboard
+    ) as log:
+
+        def on_epoch(epoch: Epoch) -> None:
+            row = {**asdict(epoch), "validation": None}
+            # Wall-clock times would make equal trainings differ; accuracy is measured here.
+            del row["seconds"], row["accuracy"]
+            if found.validation is not None:
+                scores = predictor.scores(found.validation)
+                row["validation"] = scores["r2" if found.regression else "accuracy"]
+            history.append(row)
+            log.epoch(row)
+
+        def on_checkpoint(after: TrainerState) -> None:
+            if where.folder is not None:
+                content = {**plan, "predictor": about, "history": history}
+                checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
+
+        fit(
+            model,
+            predictor.inputs(found.train[0]),
+            predictor.targets(found.train[1]),
+            config,
+            loss=predictor.loss,
+            on_epoch=on_epoch,
+            on_checkpoint=on_checkpoint,
+            resume=state,
+        )
+    last = history[-1]
+    steps = {key: last[key] for key in ("free_steps", "nudged_steps")}
+    scores = predictor.scores(found.scored)
+    scores["loss"] = last["loss"]
+    return {**scores, "epochs": last["epoch"], "resumed_after": done or None, **steps}
+
+
+def _show(result: dict[str, Any]) -> None:
     steps = ""
     if result.get("free_steps") is not None:
         steps = f", {result['free_steps']:.1f} free and {result['nudged_steps']:.1f} nudged steps"
-    Console().print(
-        f"{task}: test accuracy {100 * result['accuracy']:.2f} % "
-        f"(chance {100 * data.chance:.1f} %), loss {result['loss']:.4f}{steps}, "
-        f"{result['seconds']:.1f} s",
-        highlight=False,
+    if "accuracy" in result:
+        score = f"accuracy {result['accuracy']:.2%} (chance {result['chance']:.1%})"
+    else:
+        score = f"R² {result['r2']:.4f}, root mean square error {result['rmse']:.4g}"
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(
+        f"{result['data']}: {result['scored_on']} {score}, training loss {result['loss']:.4f}"
+        f"{steps}, {result['seconds']:.1f} s"
     )
-
-
-def _build(
-    model: str,
-    data: Dataset,
-    hidden: int,
-    layers: int,
-    gradient: str | None,
-    beta: float | None,
-    solver: str | None,
-    radius: float | None,
-    kernel: str,
-) -> torch.nn.Module:
-    if model == "backprop":
-        return BackpropMLP(data.features, hidden, data.classes)
-    options: dict[str, Any] = {}
-    estimator: GradientEstimator | None = estimator_by_name(gradient or "centered")()
-    if beta is not None and hasattr(estimator, "beta"):
-        estimator = replace(estimator, beta=beta)  # type: ignore[type-var]
-    if gradient is not None or beta is not None:
-        options["gradient"] = estimator
-    if solver is not None:
-        if solver not in SOLVERS:
-            raise InvalidInputError(
-                f"There is no solver {solver!r}: choose one of {', '.join(SOLVERS)}."
-            )
-        options["solver"] = SOLVERS[solver]()
-    if radius is not None:
-        options["radius"] = radius
-    if model == "hopfield":
-        return HopfieldMLP([data.features, *[hidden] * layers, data.classes], **options)
-    return LoopedMLP(data.features, hidden, data.classes, kernel=kernel, **options)  # type: ignore[arg-type]
-
-
-def _train_reference(
-    data: Dataset,
-    hidden: int,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float | None,
-    beta: float | None,
-    radius: float | None,
-    seed: int,
-    advance: Any,
-) -> dict[str, Any]:
-    """Plain gradient descent in NumPy alone; see `kernels.reference`."""
-    settings = reference.Settings()
-    if beta is not None:
-        settings = settings._replace(beta=beta)
-    if radius is not None:
-        settings = settings._replace(radius=radius)
-    schedule = reference.Schedule(epochs=epochs, batch=batch_size, seed=seed)
-    if learning_rate is not None:
-        schedule = replace(schedule, rate=learning_rate)
-    last = None
-    for last in reference.train(
-        data.train_x, data.train_y, hidden=hidden, settings=settings, schedule=schedule
-    ):
-        advance(last.number, last.loss)
-    assert last is not None
-    right = reference.predict(last.params, data.test_x, settings) == data.test_y
-    return {"accuracy": float(right.mean()), "loss": last.loss}
-
-
-def _last(epochs: list[Epoch]) -> dict[str, Any]:
-    return {"free_steps": epochs[-1].free_steps, "nudged_steps": epochs[-1].nudged_steps}
+    if result["checkpoint"] is None:
+        console.print("The model was not kept: add --output FOLDER.", style="dim")
+    else:
+        console.print(f"Checkpoint: {result['checkpoint']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -38,11 +39,17 @@ def tune(
     output: Annotated[
         Path, typer.Option(help="The file to write; entries of other tasks in it are kept.")
     ] = Path("hyperparameters.json"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was chosen.")] = False,
 ) -> None:
     """Search the hyperparameters of both models, on validation splits of the training data.
 
     The test data is never used. Both models get the same number of trials, the first of which are
     the settings in use now.
+
+    \b
+    Examples:
+      toreqprop tune digits --trials 20
+      toreqprop tune mnist fashion --full-data --jobs 1
     """
     missing = [name for name in ("optuna", "joblib") if find_spec(name) is None]
     if missing:
@@ -59,7 +66,7 @@ def tune(
         task_of(name)
     if data_dir is not None:
         os.environ[files.DATA_VARIABLE] = str(data_dir)
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, stderr=as_json)
     content = file.read(output if output.exists() else None)
     budget = Budget(trials, splits)
     entries = {name: dict(content["tasks"][file.variant(name, full_data)]) for name in names}
@@ -81,6 +88,9 @@ def tune(
             content["tasks"][entry_name] = record(entries[name], ordered, budget, validation)
             file.write(output, content)
             console.print(f"{name}: written to {output}")
+    if as_json:
+        chosen = {name: content["tasks"][file.variant(name, full_data)] for name in found}
+        typer.echo(json.dumps(chosen, indent=2))
 
 
 def _search_all(
@@ -110,7 +120,9 @@ def _search(
     start = settings(name, full, {"tasks": {variant(name, full): entry}})
 
     def said(number: int, trial: Trial) -> None:
-        typer.echo(f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %")
+        typer.echo(
+            f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %", err=True
+        )
 
     try:
         return name, model, search(name, model, start, budget, full=full, on_trial=said)

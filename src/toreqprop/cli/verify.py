@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from importlib.util import find_spec
@@ -52,13 +53,17 @@ def verify(
             "--fresh", help="Run again what is on disk, and say whether it came out alike."
         ),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Run numbered scientific checks and write the verification report.
 
     Stop it at any time and run it again: finished tracks are kept. Exit code 0 only if every
     track that ran passed.
 
-    Examples: toreqprop verify --quick; toreqprop verify --track 1 2 22 --intermediate
+    \b
+    Examples:
+      toreqprop verify --quick
+      toreqprop verify --track 1 2 22 --intermediate
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -77,7 +82,7 @@ def verify(
     started = time.monotonic()
     numbers = _numbers(track, more)
     chosen = select(numbers, require or [])
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, stderr=as_json)
     if listing:
         _list(console)
         return
@@ -114,6 +119,8 @@ def verify(
         "reused": sum(bool(r.get("reused")) for r in found.values()),
     }
     written = write_reports(report, output)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
     _show(console, report)
     console.print("Written: " + ", ".join(str(path) for path in written), highlight=False)
     raise typer.Exit(exit_code(report, bool(require)))

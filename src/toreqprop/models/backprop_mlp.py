@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from toreqprop.models.base import check_batch
@@ -29,3 +31,11 @@ class BackpropMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_batch(x, self.in_features, next(self.parameters()).dtype)
         return self.layers(x)
+
+    def config(self) -> dict[str, Any]:
+        """Constructor arguments that build this model again, weights apart."""
+        return {
+            "in_features": self.in_features,
+            "hidden_features": self.hidden_features,
+            "out_features": self.out_features,
+        }

@@ -99,6 +99,23 @@ class EquilibriumModel(nn.Module, ABC):
         """A small instance with a batch of inputs and class targets, for the contract tests."""
         raise NotImplementedError(f"{cls.__name__} has no example: registered models need one.")
 
+    @classmethod
+    def for_rows(
+        cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
+    ) -> EquilibriumModel:
+        """A model for samples that are rows of numbers, for the command line.
+
+        ``layers`` counts hidden layers where that can be chosen; ``options`` are those of the
+        constructor. A model whose samples have another shape also overrides `arrange`.
+        """
+        raise UnsupportedModelError(
+            f"{cls.__name__} cannot be built for rows of numbers: build it in Python."
+        )
+
+    def arrange(self, rows: Tensor) -> Tensor:
+        """Rows (batch, features) in the shape `forward` takes."""
+        return rows
+
     def certified_contraction(self) -> float | None:
         """A Lipschitz constant known without computation (from the parametrization), or None."""
         return None

@@ -186,6 +186,12 @@ class HopfieldMLP(EquilibriumModel):
         }
 
     @classmethod
+    def for_rows(
+        cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
+    ) -> HopfieldMLP:
+        return cls([features, *[hidden] * (2 if layers is None else layers), outputs], **options)
+
+    @classmethod
     def example(cls) -> tuple[HopfieldMLP, Tensor, Tensor]:
         return cls([6, 9, 8, 4]), torch.randn(5, 6), torch.randint(0, 4, (5,))
 

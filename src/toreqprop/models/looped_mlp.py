@@ -148,6 +148,14 @@ class LoopedMLP(EquilibriumModel):
         }
 
     @classmethod
+    def for_rows(
+        cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
+    ) -> LoopedMLP:
+        if layers not in (None, 1):
+            raise InvalidInputError(f"A LoopedMLP has one hidden layer, not {layers}.")
+        return cls(features, hidden, outputs, **options)
+
+    @classmethod
     def example(cls) -> tuple[LoopedMLP, Tensor, Tensor]:
         return cls(6, 9, 4), torch.randn(5, 6), torch.randint(0, 4, (5,))
 

@@ -52,12 +52,14 @@ class Anderson(Solver):
         if history:
             moves = torch.cat([moves, history[0][:, : self.memory - 1]], 1)
             changes = torch.cat([changes, history[1][:, : self.memory - 1]], 1)
-        gram = changes @ changes.mT
+        adjoint = changes.conj()  # holomorphic phases are complex
+        gram = adjoint @ changes.mT
         # A ridge at rounding level keeps the small system solvable when residuals line up.
-        trace = gram.diagonal(dim1=1, dim2=2).sum(1).clamp_min(torch.finfo(gram.dtype).tiny)
+        trace = gram.diagonal(dim1=1, dim2=2).sum(1).real
+        trace = trace.clamp_min(torch.finfo(gram.dtype).tiny)
         ridge = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
         gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
-        target = changes @ gap.unsqueeze(2)
+        target = adjoint @ gap.unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
         gamma = torch.where((failed != 0)[:, None, None], 0.0, gamma).nan_to_num(0.0, 0.0, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)

@@ -30,6 +30,10 @@ class GradientDescent(Solver):
 
     def init(self, system: Dynamics, state: State) -> tuple[State, Tensor, Tensor]:
         system = _with_energy(system)
+        if any(s.is_complex() for s in state):
+            raise UnsupportedModelError(
+                "A complex energy cannot be descended: use solver=FixedPoint() or Anderson()."
+            )
         energy = system.energy(state)
         potential = system.field.deactivate(state)
         return potential, torch.full_like(energy, self.step_size), energy

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import toreqprop
-from toreqprop.bench.store import write_atomically
+from toreqprop.atomic import write_atomically
 from toreqprop.errors import ConvergenceWarning, DataUnavailableError
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Measurements, decode, encode, plain

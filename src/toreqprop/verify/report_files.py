@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.store import write_atomically
+from toreqprop.atomic import write_atomically
 from toreqprop.verify.figures import draw
 from toreqprop.verify.report import MARKS, Report, number
 

@@ -1,0 +1,259 @@
+"""Checkpoints: a folder with ``checkpoint.json`` and one safetensors file, always a matching pair.
+
+The tensors are written first, under a name made of their digest; then the JSON that names them is
+replaced in one step; then older tensors are removed. A crash at any moment leaves a JSON whose
+tensors are complete. The JSON holds the digest of the tensors and the tensors that of the
+configuration, so neither can be exchanged, cut short or edited unnoticed.
+
+Nothing in a checkpoint is executed: tensors are plain numbers, and classes are looked up by name
+in `MODELS` and `COMPONENTS`, never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as serialise_tensors
+from torch import Tensor, nn
+
+from toreqprop.atomic import write_atomically
+from toreqprop.energies import HardSigmoid, Linear, Tanh
+from toreqprop.errors import CheckpointError
+from toreqprop.gradients import ESTIMATORS
+from toreqprop.models import MODELS, BackpropMLP
+from toreqprop.solvers import SOLVERS
+from toreqprop.training import TrainerState
+
+NETWORKS: dict[str, type[nn.Module]] = {**MODELS, "backprop": BackpropMLP}
+"""Every model a checkpoint may hold."""
+
+COMPONENTS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (*ESTIMATORS.values(), *SOLVERS.values(), Tanh, HardSigmoid, Linear)
+}
+"""Every object a model's configuration may hold, by class name."""
+
+JSON_NAME = "checkpoint.json"
+_FORMAT = "toreqprop checkpoint"
+_VERSION = 1
+_TENSOR_NAME = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass
+class Checkpoint:
+    """A model, where its training stands, and what its owner needs to use it.
+
+    ``about`` is plain data for the JSON, ``arrays`` are tensors beside the model's own.
+    """
+
+    model: nn.Module
+    training: TrainerState | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+
+
+def network_name(model: nn.Module) -> str:
+    """The name a model is registered under."""
+    for name, cls in NETWORKS.items():
+        if type(model) is cls:
+            return name
+    raise CheckpointError(
+        f"{type(model).__name__} is not a registered model: save its state_dict instead."
+    )
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a checkpoint in ``folder``."""
+    return (folder / JSON_NAME).is_file()
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint into ``folder``, in place of the one that is there."""
+    model, training = checkpoint.model, checkpoint.training
+    tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
+    tensors |= {f"about.{name}": t for name, t in checkpoint.arrays.items()}
+    configuration: dict[str, Any] = {
+        "model": {
+            "name": network_name(model),
+            "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+            "config": encode(model.config()),  # type: ignore[operator]
+        },
+        "training": None,
+        "about": checkpoint.about,
+    }
+    if training is not None:
+        configuration["training"] = {
+            "epoch": training.epoch,
+            "groups": training.optimizer["param_groups"],
+            "scheduler": training.scheduler,
+        }
+        tensors |= {"random.batches": training.batches, "random.noise": training.noise}
+        for index, entry in training.optimizer["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": t for name, t in entry.items()}
+    # Copies, as tied parameters share their storage and safetensors refuses that.
+    plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    content = serialise_tensors(plain, {"configuration": _digest_of(configuration)})
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"tensors-{digest[:16]}.safetensors"
+    head = {"format": _FORMAT, "version": _VERSION, "tensors": {"file": name, "sha256": digest}}
+    try:
+        write_atomically(folder / name, content)
+        text = json.dumps({**head, **configuration}, indent=2, allow_nan=False)
+        write_atomically(folder / JSON_NAME, text + "\n")
+        for path in folder.iterdir():
+            old = _TENSOR_NAME.fullmatch(path.name) and path.name != name
+            left_over = path.name.startswith((".tensors-", f".{JSON_NAME}."))
+            if old or left_over:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read a checkpoint, model built and weights in place.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or does not fit together.
+    """
+    folder = folder.parent if folder.name == JSON_NAME else folder
+    description, content = _read_pair(folder)
+    try:
+        tensors = parse_tensors(content)
+        size = int.from_bytes(content[:8], "little")
+        owner = json.loads(content[8 : 8 + size])["__metadata__"]["configuration"]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"The tensors in {folder} cannot be read: {error}.") from None
+    head = ("format", "version", "tensors")
+    if owner != _digest_of({k: v for k, v in description.items() if k not in head}):
+        raise CheckpointError(
+            f"{JSON_NAME} in {folder} does not belong to its tensors: it was edited or exchanged."
+        )
+    try:
+        model = _build(description["model"], _part(tensors, "model."))
+        training = _training(description["training"], tensors)
+        return Checkpoint(model, training, dict(description["about"]), _part(tensors, "about."))
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"The checkpoint in {folder} cannot be used: {reason}") from None
+
+
+def encode(value: Any) -> Any:
+    """Plain data of a configuration; an object becomes its class name and fields."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, dict) and "type" not in value and all(isinstance(k, str) for k in value):
+        return {key: encode(item) for key, item in value.items()}
+    if is_dataclass(value) and COMPONENTS.get(type(value).__name__) is type(value):
+        return {
+            "type": type(value).__name__,
+            **{f.name: encode(getattr(value, f.name)) for f in fields(value) if f.init},
+        }
+    raise CheckpointError(f"A checkpoint cannot hold {value!r}: it is not a registered component.")
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`; sequences come back as lists."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    content = {key: decode(item) for key, item in value.items() if key != "type"}
+    if "type" not in value:
+        return content
+    if value["type"] not in COMPONENTS:
+        raise CheckpointError(f"There is no component {value['type']!r}.")
+    return COMPONENTS[value["type"]](**content)
+
+
+def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The description and the tensors it names; read again if they were replaced meanwhile."""
+    description = _read_description(folder)
+    for _ in range(3):
+        try:
+            name, digest = (description["tensors"][key] for key in ("file", "sha256"))
+            if not _TENSOR_NAME.fullmatch(name):
+                raise CheckpointError(f"{JSON_NAME} in {folder} names no tensor file.")
+            content = (folder / name).read_bytes()
+        except (KeyError, TypeError):
+            raise CheckpointError(f"{JSON_NAME} in {folder} names no tensor file.") from None
+        except OSError:
+            content = None
+        if content is not None:
+            break
+        newer = _read_description(folder)
+        if newer == description:
+            raise CheckpointError(f"The tensors of the checkpoint in {folder} are missing: {name}.")
+        description = newer
+    if content is None or hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(
+            f"{name} in {folder} is damaged: it is cut short or not what {JSON_NAME} describes."
+        )
+    return description, content
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
+    except OSError:
+        raise CheckpointError(
+            f"There is no checkpoint in {folder}: give the folder `toreqprop train --output` wrote."
+        ) from None
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{JSON_NAME} in {folder} is damaged: it is not JSON.") from None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise CheckpointError(f"{JSON_NAME} in {folder} does not describe a checkpoint.")
+    if found.get("version") != _VERSION:
+        raise CheckpointError(
+            f"The checkpoint in {folder} has version {found.get('version')!r}; this program reads "
+            f"version {_VERSION}."
+        )
+    return found
+
+
+def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
+    name = described["name"]
+    if name not in NETWORKS:
+        raise CheckpointError(f"there is no model {name!r}; known: {', '.join(NETWORKS)}.")
+    if described["dtype"] not in _DTYPES:
+        raise CheckpointError(f"there is no dtype {described['dtype']!r}.")
+    with torch.random.fork_rng(devices=[]):
+        model = NETWORKS[name](**decode(described["config"])).to(_DTYPES[described["dtype"]])
+    model.load_state_dict(weights)
+    return model
+
+
+def _training(described: dict[str, Any] | None, tensors: dict[str, Tensor]) -> TrainerState | None:
+    if described is None:
+        return None
+    state: dict[int, dict[str, Tensor]] = {}
+    for path, tensor in _part(tensors, "optimizer.").items():
+        index, _, name = path.partition(".")
+        state.setdefault(int(index), {})[name] = tensor
+    return TrainerState(
+        int(described["epoch"]),
+        {"state": state, "param_groups": described["groups"]},
+        described["scheduler"],
+        tensors["random.batches"],
+        tensors["random.noise"],
+    )
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def _digest_of(configuration: dict[str, Any]) -> str:
+    """Digest of plain data, the same before and after a round trip through JSON."""
+    plain = json.dumps(configuration, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(plain.encode()).hexdigest()
