@@ -15,6 +15,7 @@ from toreqprop.cli import (
     estimators,
     info,
     memory,
+    plot,
     speed,
     train,
     tune,
@@ -42,6 +43,7 @@ def settings(
 
 
 app.add_typer(data.app, name="data")
+app.add_typer(plot.app, name="plot")
 app.command()(train.train)
 app.command()(certify.certify)
 app.command()(estimators.estimators)
