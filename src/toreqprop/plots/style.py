@@ -74,10 +74,11 @@ def finish(axes: Any, x_label: str, y_label: str, *, legend: bool = True) -> Non
         axes.legend(loc="best")
 
 
-def save(figure: Any, path: Path) -> Path:
+def save(figure: Any, path: Path | str) -> Path:
     """Write a figure as SVG, PNG or PDF by the file's name; the same figure, the same bytes."""
     import matplotlib as mpl
 
+    path = Path(path)
     if path.suffix not in FORMATS:
         raise InvalidInputError(
             f"A figure is written as {', '.join(FORMATS)}, not {path.suffix or path.name!r}: "
