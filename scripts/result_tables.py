@@ -105,6 +105,28 @@ def no_nudge_sentence() -> list[str]:
     ]
 
 
+def gap_sentences() -> list[str]:
+    """The gaps whose interval lies on one side of zero, each way."""
+    lines = []
+    for task in load("benchmark.json")["tasks"]:
+        gap = task.get("comparison", {}).get("gap", {"low": None})
+        if gap["low"] is None or gap["low"] <= 0 <= gap["high"]:
+            continue
+        side = "behind" if gap["mean"] < 0 else "ahead of"
+        lines.append(
+            f"* {task['title']}: EP is {side} backpropagation by {abs(gap['mean']):.2f} points, "
+            f"95 % interval of the gap [{gap['low']:+.2f}, {gap['high']:+.2f}]."
+        )
+    return lines or ["* None: every interval includes zero."]
+
+
+def seeds_sentence(name: str) -> list[str]:
+    """How many seeds stand behind a table."""
+    seeds = load(name)["seeds"]
+    listed = ", ".join(str(s) for s in seeds)
+    return [f"Seed{'s' if len(seeds) > 1 else ''} {listed}."]
+
+
 def conditions() -> list[str]:
     """What all of this was measured on."""
     found = load("benchmark.json")["environment"]
@@ -120,6 +142,9 @@ BLOCKS = {
     "memory": memory_table,
     "accuracy": lambda: accuracy_table("benchmark.json"),
     "accuracy-full": lambda: accuracy_table("full-data/benchmark.json"),
+    "gaps": gap_sentences,
+    "seeds": lambda: seeds_sentence("benchmark.json"),
+    "seeds-full": lambda: seeds_sentence("full-data/benchmark.json"),
     "bias": bias_table,
     "no-nudge": no_nudge_sentence,
     "conditions": conditions,
