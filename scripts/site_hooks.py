@@ -36,9 +36,7 @@ def benchmark_page() -> str:
 
 def elsewhere(name: str) -> str:
     """Where the same measurements stand in other forms."""
-    return (
-        f"\n\nThe same with figures: [one page]({name}.html). Every figure: [JSON]({name}.json).\n"
-    )
+    return f"\n\nThe same with figures: [one page]({name}-report.html). Every figure: [JSON]({name}.json).\n"
 
 
 def full_data_page() -> str:
@@ -118,18 +116,31 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+LINKS = {
+    "results/verification_notebook.md": "results/verification.md",
+    "results/": "results/",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Paths in the repository and the pages of the site that show them."""
+
+
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the generated pages and the files of results they point to."""
     for uri, page in PAGES.items():
         files.append(File.generated(config, uri, content=page()))
     for name in STATIC:
-        uri = f"results/{name}"
+        # A page of the site already has the name of the report it renders.
+        uri = f"results/{name.replace('.html', '-report.html')}"
         files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links that are right in the repository, made right in the site."""
-    if page.file.src_uri in ("contributing.md", "changelog.md"):
+    uri = page.file.src_uri
+    if uri in ("contributing.md", "changelog.md"):
         return re.sub(r"\]\(docs/", "](", markdown)
-    return re.sub(r"\]\(\.\./results/", "](results/", markdown)
+    up = "../" * uri.count("/")
+    for source, target in LINKS.items():
+        markdown = markdown.replace(f"](../{up}{source}", f"]({up}{target}")
+    return markdown
