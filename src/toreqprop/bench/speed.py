@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
-from toreqprop.gradients import GradientEstimator, UnrolledGradient
+from toreqprop.gradients import CenteredEP, GradientEstimator, UnrolledGradient
 from toreqprop.models import BackpropMLP, EquilibriumModel, LoopedMLP
 from toreqprop.models.base import KernelName
 from toreqprop.solution import Solution
@@ -152,7 +152,7 @@ def measure(
         rows.append(_row(setup, size, contenders, peak, on_round))
     conditions = {
         **asdict(setup),
-        "gradient": repr(setup.gradient or "CenteredEP(beta=0.1)"),
+        "gradient": repr(setup.gradient or CenteredEP()),
         "optimizer": f"torch.optim.Adam(lr={setup.rate:g})",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

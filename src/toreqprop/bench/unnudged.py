@@ -19,7 +19,7 @@ class UnnudgedEP(ContrastiveEstimator):
     what they contrast is exactly nothing and not the residual of an unfinished relaxation.
     """
 
-    beta: float = 0.1
+    beta: float = 0.05
     bias: ClassVar[str] = "always zero"
 
     def __post_init__(self) -> None:

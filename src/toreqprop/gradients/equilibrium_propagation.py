@@ -1,7 +1,7 @@
 """Equilibrium propagation proper: one-sided, centred and random-sign contrasts of equilibria.
 
 ``dC/dθ ≈ (1/β)·[∂E/∂θ(s_β) − ∂E/∂θ(s_0)]`` and ``(1/2β)·[∂E/∂θ(s_β) − ∂E/∂θ(s_−β)]``.
-β is in units of the normalised cotangent: β = 0.1 moves a preactivation by 0.1 on average.
+β is in units of the normalised cotangent: β = 0.05 moves a preactivation by 0.05 on average.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CenteredEP(ContrastiveEstimator):
     Errors that both phases share, such as a free phase that was not quite finished, cancel.
     """
 
-    beta: float = 0.1
+    beta: float = 0.05
     order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Laborieux et al. 2021"

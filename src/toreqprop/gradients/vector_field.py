@@ -35,7 +35,7 @@ class VectorFieldEP(GradientEstimator):
     and the estimate is exact as β → 0 for any Jacobian; without it, only for symmetric ones.
     """
 
-    beta: float = 0.1
+    beta: float = 0.05
     correction: bool = True
     order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"

@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
 class Settings(NamedTuple):
     """β of the centred contrast, when to stop, and the bound on ``‖W‖₂``."""
 
-    beta: float = 0.1
+    beta: float = 0.05
     tol: float = 1e-3
     max_steps: int = 100
     radius: float = 0.3

@@ -43,7 +43,7 @@ def nudged_gradients(
     if not isinstance(estimator, ContrastiveEstimator):
         raise UnsupportedModelError(
             f"A cost nudge needs an estimator that contrasts equilibria, and "
-            f"{type(estimator).__name__} does not: use gradient=CenteredEP(beta=0.1)."
+            f"{type(estimator).__name__} does not: use gradient=CenteredEP(beta=0.05)."
         )
     model.check_input(x)
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}

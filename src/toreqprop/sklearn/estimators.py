@@ -32,7 +32,7 @@ class _EqPropEstimator(BaseEstimator):
         self,
         hidden_size: int = 100,
         *,
-        beta: float = 0.1,
+        beta: float = 0.05,
         radius: float = 0.3,
         learning_rate: float = 1e-3,
         alpha: float = 1e-4,

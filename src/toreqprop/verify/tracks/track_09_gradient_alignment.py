@@ -17,8 +17,8 @@ from toreqprop.verify.networks import load, looped
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, at_least, at_most
 
-BETAS = (0.01, 0.03, 0.1, 0.3, 1.0)
-BETA = 0.1
+BETAS = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
+BETA = CenteredEP().beta
 SLOPE_BETAS = (0.003, 0.01, 0.03, 0.1)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from toreqprop.energies import LinearNudge, System, sample_norm
+from toreqprop.gradients import CenteredEP
 from toreqprop.gradients.base import normalise
 from toreqprop.models import LoopedMLP
 from toreqprop.solution import State
@@ -22,7 +23,7 @@ from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, at_least, at_most
 
 TOL, MAX_STEPS = 1e-10, 400
-BETA = 0.1
+BETA = CenteredEP().beta
 ROUNDING = 1e-11
 """A sum of some hundred energies of size one in float64 is known to about this."""
 
