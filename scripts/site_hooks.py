@@ -36,7 +36,7 @@ def benchmark_page() -> str:
 
 def elsewhere(name: str) -> str:
     """Where the same measurements stand in other forms."""
-    return f"\n\nThe same with figures: [one page]({name}-report.html). Every figure: [JSON]({name}.json).\n"
+    return f"\n\nWith figures: [one page]({name}-report.html). Every number: [JSON]({name}.json).\n"
 
 
 def full_data_page() -> str:
@@ -124,13 +124,17 @@ LINKS = {
 """Paths in the repository and the pages of the site that show them."""
 
 
+def static_uri(name: str) -> str:
+    """Where a file of results goes; a page of the site already has the name of its report."""
+    return f"results/{name.replace('.html', '-report.html')}"
+
+
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the generated pages and the files of results they point to."""
     for uri, page in PAGES.items():
         files.append(File.generated(config, uri, content=page()))
     for name in STATIC:
-        # A page of the site already has the name of the report it renders.
-        uri = f"results/{name.replace('.html', '-report.html')}"
+        uri = static_uri(name)
         files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))
     return files
 

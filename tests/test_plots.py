@@ -46,7 +46,7 @@ def test_relaxation_data_is_what_the_solver_did() -> None:
     data = plots.relaxation_data(model, x, y)
     free, up, down = data["phases"]
     assert [p["phase"] for p in data["phases"]] == ["free", "nudged +β", "nudged −β"]
-    assert (up["beta"], down["beta"]) == (0.1, -0.1)
+    assert (up["beta"], down["beta"]) == model.gradient.betas
     for phase in data["phases"]:
         worst = phase["residual"]["worst"]
         assert phase["steps"] == len(worst) == len(phase["energy"])

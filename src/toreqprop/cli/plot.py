@@ -56,7 +56,10 @@ def relaxation(
 ) -> None:
     """Residual and energy against step, in the free and the nudged phases.
 
-    Examples: toreqprop plot relaxation; toreqprop plot relaxation --model hopfield --output r.png
+    \b
+    Examples:
+      toreqprop plot relaxation
+      toreqprop plot relaxation --model hopfield --output r.png
     """
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.relaxation_data(net, x[:batch], y[:batch])
@@ -78,7 +81,10 @@ def trajectories(
 ) -> None:
     """The path of one state, projected to two dimensions, free and nudged.
 
-    Examples: toreqprop plot trajectories; toreqprop plot trajectories --sample 3 --beta 0.5
+    \b
+    Examples:
+      toreqprop plot trajectories
+      toreqprop plot trajectories --sample 3 --beta 0.5
     """
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.trajectory_data(net, x, y, sample=sample)
@@ -103,7 +109,10 @@ def alignment(
 ) -> None:
     """Angle and size of each tensor's gradient against the exact one.
 
-    Examples: toreqprop plot alignment; toreqprop plot alignment --gradient coupled --beta 0.5
+    \b
+    Examples:
+      toreqprop plot alignment
+      toreqprop plot alignment --gradient coupled --beta 0.5
     """
     net, x, y = _train(task, model, hidden, epochs, radius, seed, None)
     certificates = {}
@@ -130,7 +139,10 @@ def spectrum(
 ) -> None:
     """Eigenvalues of the recurrent matrix during training, with the spectral bound and without.
 
-    Examples: toreqprop plot spectrum; toreqprop plot spectrum --learning-rate 0.05
+    \b
+    Examples:
+      toreqprop plot spectrum
+      toreqprop plot spectrum --learning-rate 0.05
     """
     runs = {}
     for title, bounded in (("with the spectral bound", True), ("without it", False)):
@@ -158,7 +170,10 @@ def training(
 ) -> None:
     """Test accuracy and largest Lipschitz constant of each epoch, next to backpropagation.
 
-    Examples: toreqprop plot training; toreqprop plot training --task cartpole --epochs 5
+    \b
+    Examples:
+      toreqprop plot training
+      toreqprop plot training --task cartpole --epochs 5
     """
     config = TrainingConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     runs = {}
