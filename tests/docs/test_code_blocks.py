@@ -15,7 +15,7 @@ import pytest
 import torch
 import typer
 
-from tests.docs.pages import PAGES, ROOT, Block, blocks, imported_packages, name
+from tests.docs.pages import PAGES, README, ROOT, Block, blocks, imported_packages, name
 from toreqprop.cli import app
 
 FRAMEWORKS = {"pytorch_lightning", "skorch", "accelerate"}
@@ -23,7 +23,7 @@ FRAMEWORKS = {"pytorch_lightning", "skorch", "accelerate"}
 PROGRAMS = {"toreqprop", "torchrun", "pip", "make", "python"}
 
 WITH_PYTHON = [p for p in PAGES if blocks(p, "python")]
-WITH_SHELL = [p for p in PAGES if blocks(p, "sh")]
+WITH_SHELL = [p for p in [*PAGES, README] if blocks(p, "sh")]
 
 
 def test_known_pages_are_looked_at() -> None:

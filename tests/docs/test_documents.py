@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.docs.pages import PAGES, ROOT, name
+from tests.docs.pages import PAGES, README, ROOT, name
 
 REFERENCE = re.compile(r"\[[^\]]+\]\[(toreqprop[\w.]+)\]")
 
@@ -96,7 +96,7 @@ def test_figures_of_the_pages_are_those_the_script_draws() -> None:
         assert figure.removesuffix(".svg") in script
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, README], ids=name)
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
