@@ -180,6 +180,11 @@ def test_help_has_an_example(kind: str) -> None:
     assert f"toreqprop plot {kind}" in CliRunner().invoke(app, ["plot", kind, "--help"]).output
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_training() -> None:
+    result = CliRunner().invoke(app, ["plot", "training", "--output", "a.jpeg", "--task", "none"])
+    assert "a.svg" in str(result.exception)
+
+
 def test_an_unknown_model_is_refused() -> None:
     result = CliRunner().invoke(app, ["plot", "relaxation", "--model", "backprop"])
     assert "choose looped or hopfield" in str(result.exception)

@@ -18,6 +18,7 @@ from toreqprop.certificate import certify, estimator_by_name
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models import BackpropMLP, EquilibriumModel, HopfieldMLP, LoopedMLP
+from toreqprop.plots.style import check_format
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit
 
@@ -35,8 +36,18 @@ Radius = Annotated[float, typer.Option(help="Bound on the recurrent norm.")]
 Beta = Annotated[float | None, typer.Option(help="Strength of the nudge.")]
 Rate = Annotated[float, typer.Option(help="Step size of the optimizer.")]
 Seed = Annotated[int, typer.Option(help="Seed of data, weights and batches.")]
+
+
+def _checked(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before anything is trained."""
+    if path is not None:
+        check_format(path)
+    return path
+
+
 Output = Annotated[
-    Path | None, typer.Option(help="File to write: .svg, .png or .pdf; default KIND.svg.")
+    Path | None,
+    typer.Option(help="File to write: .svg, .png or .pdf; default KIND.svg.", callback=_checked),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the plotted data instead.")]
 

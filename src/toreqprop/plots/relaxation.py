@@ -88,7 +88,7 @@ def relaxation_figure(data: Mapping[str, Any]) -> Any:
             axes[0].semilogy(range(1, len(median) + 1), median, color=colour, lw=0.7, alpha=0.6)
         axes[0].axhline(data["tolerance"], color=GREY, lw=0.9, ls="--", label="tolerance")
         axes[0].set_title("Residual of the worst sample (thin: median)")
-        finish(axes[0], "relaxation step", "relative residual")
+        finish(axes[0], "relaxation step", "relative residual", counts=True)
         if energies:
             _draw_energies(axes[1], energies)
     return figure
@@ -117,7 +117,7 @@ def _draw_energies(axes: Any, phases: Sequence[Mapping[str, Any]]) -> None:
             marker=_MARKERS[name] if len(kept) <= 40 else None, ms=3.5, label=name,
         )  # fmt: skip
     axes.set_title("Energy above its value at the equilibrium")
-    finish(axes, "relaxation step", "E − E at the equilibrium, mean")
+    finish(axes, "relaxation step", "E − E at the equilibrium, mean", counts=True)
 
 
 _RESOLVED = 1e-13

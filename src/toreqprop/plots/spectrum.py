@@ -93,7 +93,7 @@ def spectrum(
         for axis, (name, rows) in zip(axes, panels.items(), strict=True):
             _draw_panel(axis, rows, radius)
             axis.set_title(name)
-            finish(axis, "training step", "", legend=False)
+            finish(axis, "training step", "", legend=False, counts=True)
         axes[0].set_ylabel("eigenvalues of the recurrent matrix")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

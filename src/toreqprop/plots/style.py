@@ -64,8 +64,14 @@ def new_figure(
     return figure, figure.subplots(1, columns, squeeze=False, sharey=share_y)[0]
 
 
-def finish(axes: Any, x_label: str, y_label: str, *, legend: bool = True) -> None:
-    """Labels, a faint grid, and a legend where curves have names."""
+def finish(
+    axes: Any, x_label: str, y_label: str, *, legend: bool = True, counts: bool = False
+) -> None:
+    """Labels, a faint grid, a legend where curves have names; ``counts``: x has whole numbers."""
+    if counts:
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(True, color=GREY, alpha=0.18, lw=0.6)
@@ -74,16 +80,21 @@ def finish(axes: Any, x_label: str, y_label: str, *, legend: bool = True) -> Non
         axes.legend(loc="best")
 
 
-def save(figure: Any, path: Path | str) -> Path:
-    """Write a figure as SVG, PNG or PDF by the file's name; the same figure, the same bytes."""
-    import matplotlib as mpl
-
-    path = Path(path)
+def check_format(path: Path) -> None:
+    """Refuse a file name whose ending names no format a figure is written in."""
     if path.suffix not in FORMATS:
         raise InvalidInputError(
             f"A figure is written as {', '.join(FORMATS)}, not {path.suffix or path.name!r}: "
             f"use for instance {path.with_suffix('.svg').name}."
         )
+
+
+def save(figure: Any, path: Path | str) -> Path:
+    """Write a figure as SVG, PNG or PDF by the file's name; the same figure, the same bytes."""
+    import matplotlib as mpl
+
+    path = Path(path)
+    check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "path"}):

@@ -58,11 +58,11 @@ def training_figure(data: Mapping[str, Any]) -> Any:
             draw_curve(axes[0], run["epochs"], run["accuracy"], label=label, **look)
             if watched and run["lipschitz"] is not None:
                 draw_curve(axes[1], run["epochs"], run["lipschitz"], label=label, **look)
-        finish(axes[0], "epoch", "accuracy, %")
+        finish(axes[0], "epoch", "accuracy, %", counts=True)
         if watched:
             axes[1].axhline(1.0, color=GREY, ls=":", lw=1.1, label="1, contraction ends")
             axes[1].set_ylim(bottom=0)
-            finish(axes[1], "epoch", "largest Lipschitz constant")
+            finish(axes[1], "epoch", "largest Lipschitz constant", counts=True)
     return figure
 
 
