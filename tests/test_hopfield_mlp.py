@@ -103,3 +103,72 @@ def test_bad_sizes(sizes: list[int]) -> None:
 def test_bad_output() -> None:
     with pytest.raises(teq.InvalidInputError, match="output"):
         teq.HopfieldMLP([4, 5, 3], output="other")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("feedback", [1.0, 0.5, 0.2])
+@pytest.mark.parametrize("activation", [Tanh(), HardSigmoid()], ids=["tanh", "hard_sigmoid"])
+def test_weak_feedback_keeps_its_energy_and_exact_gradients(
+    feedback: float, activation: Tanh
+) -> None:
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP(
+        [12, 10, 9, 8, 5],
+        activation=activation,
+        feedback=feedback,
+        gradient=teq.CenteredEP(1e-3),
+        tol=1e-11,
+    ).double()
+    x, y = torch.randn(9, 12, dtype=torch.float64), torch.randint(0, 5, (9,))
+    certificate = teq.certify(model, x, y)
+    assert certificate.ok, certificate.verdict
+    assert certificate.min_cosine > 0.9999
+    assert certificate.asymmetry < 1e-10
+    trace = teq.Trace(keep_energies=True)
+    model.equilibrium(x, trace=trace)
+    energies = torch.stack(trace.energies)
+    assert bool((energies.diff(dim=0) <= 1e-12 * (1 + energies[1:].abs())).all())
+
+
+def test_weak_feedback_scales_what_comes_back() -> None:
+    model = teq.HopfieldMLP([4, 3, 2, 2], feedback=0.25).double()
+    state = (torch.zeros(1, 3).double(), torch.ones(1, 2).double())
+    x = torch.zeros(1, 4).double()
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.bias.zero_()
+        params = model.system_parameters()
+        field = model.field
+        (found, _) = field.activate(field.preactivation(state, field.prepare(x, params), params))
+        wanted = torch.tanh(0.25 * state[1] @ params[2])
+    assert torch.allclose(found, wanted)
+
+
+@pytest.mark.parametrize("layers", [1, 3, 12])
+def test_deep_stacks_carry_the_signal_and_are_certified(layers: int) -> None:
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP.deep(12, 8, layers, 5).double()
+    x, y = torch.randn(9, 12, dtype=torch.float64), torch.randint(0, 5, (9,))
+    solution = model.equilibrium(x)
+    assert solution.converged
+    bottom, top = solution.state[0], solution.state[-1]
+    # Not the exponential decay of a stack with symmetric couplings: below 1e-3 after 12 layers.
+    assert float(top.norm() / bottom.norm()) > 0.05
+    assert model.lipschitz() <= 0.99 * (1 + 1e-6)
+    certificate = teq.certify(model, x, y)
+    assert certificate.ok, certificate.verdict
+    assert certificate.min_cosine > 0.99
+
+
+def test_sweeps_do_not_grow_with_depth_where_the_couplings_are_bounded() -> None:
+    counts = []
+    for layers in (4, 16):
+        torch.manual_seed(0)
+        model = teq.HopfieldMLP([12, *[8] * layers, 5], start="identity", exact_norm=True)
+        counts.append(model.equilibrium(torch.randn(9, 12)).steps)
+    assert counts[1] <= 2 * counts[0]
+
+
+@pytest.mark.parametrize("options", [{"feedback": 0.0}, {"feedback": 1.5}, {"start": "zero"}])
+def test_bad_options(options: dict[str, object]) -> None:
+    with pytest.raises(teq.InvalidInputError, match=next(iter(options))):
+        teq.HopfieldMLP([4, 5, 3], **options)  # type: ignore[arg-type]

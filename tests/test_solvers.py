@@ -21,7 +21,7 @@ from toreqprop.energies import (
     sample_norm,
 )
 from toreqprop.solution import Status
-from toreqprop.solvers import SOLVERS, FixedPoint, Solver, Tolerance, Trace, solve
+from toreqprop.solvers import SOLVERS, Anderson, FixedPoint, Solver, Tolerance, Trace, solve
 
 GENERAL = sorted(set(SOLVERS) - {"gauss_seidel"})  # sweeps need layers; tested on their own below
 
@@ -233,15 +233,20 @@ def deep_system(gain: float, contraction: float | None = None) -> System:
 
 def test_sweeps_reach_the_same_equilibrium_in_fewer_evaluations() -> None:
     system = deep_system(0.55)
-    runs = {
-        s: solve(system, system.initial_state(), s, Tolerance(1e-10, 5000))
-        for s in (teq.GaussSeidel(), FixedPoint())
-    }
-    sweeps, plain = runs.values()
-    assert sweeps.converged
-    assert sweeps.steps < 0.7 * plain.steps
-    for a, b in zip(sweeps.state, plain.state, strict=True):
-        assert torch.allclose(a, b, atol=1e-8)
+    plain = solve(system, system.initial_state(), FixedPoint(), Tolerance(1e-10, 5000))
+    sweepers = teq.GaussSeidel(), teq.GaussSeidel("sequential"), Anderson(4, teq.GaussSeidel())
+    for solver in sweepers:
+        found = solve(system, system.initial_state(), solver, Tolerance(1e-10, 5000))
+        assert found.converged
+        assert not solver.plain
+        assert found.steps < 0.7 * plain.steps
+        for a, b in zip(found.state, plain.state, strict=True):
+            assert torch.allclose(a, b, atol=1e-8)
+
+
+def test_an_unknown_order_of_sweeps_is_refused() -> None:
+    with pytest.raises(teq.InvalidInputError, match="sequential"):
+        teq.GaussSeidel("backwards")  # type: ignore[arg-type]
 
 
 def test_sweeps_never_raise_the_energy_even_without_contraction() -> None:

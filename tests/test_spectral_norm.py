@@ -102,3 +102,12 @@ def test_lipschitz_is_the_exact_norm() -> None:
         )
     assert model.lipschitz() == pytest.approx(4.0, rel=1e-6)
     assert isinstance(model.lipschitz(), float)
+
+
+def test_the_exact_ball_is_tight_where_the_bound_is_loose() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(20, 30)
+    exact, bounded = SpectralBall(0.5, exact=True)(weight), SpectralBall(0.5)(weight)
+    assert float(torch.linalg.matrix_norm(exact, 2)) == pytest.approx(0.5, rel=1e-5)
+    assert float(torch.linalg.matrix_norm(bounded, 2)) < 0.5
+    assert torch.equal(SpectralBall(100.0, exact=True)(weight), weight)

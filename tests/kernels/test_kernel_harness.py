@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels import KERNELS, compiled_available, get_kernel, harness
-from toreqprop.kernels.base import Kernel, Limits, Relaxed
+from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
 from toreqprop.kernels.eager import TorchKernel
 
 SHAPES = ((1, 5, 3, 2), (7, 12, 33, 4), (32, 64, 128, 10))
@@ -61,13 +61,24 @@ class Wrong(Kernel):
         self.right = TorchKernel()
 
     def relax(self, weight: Tensor, drive: Tensor, state, product, limits, **rest) -> Relaxed:
+        weight, limits = self._spoil(weight, limits)
+        if self.fault == "sign of the drive":
+            drive = -drive
+        return self.right.relax(weight, drive, state, product, limits, **rest)
+
+    def relax_pair(self, weight: Tensor, drive: Tensor, direction, beta, state, product, limits,
+                   **rest) -> Pair:  # fmt: skip
+        weight, limits = self._spoil(weight, limits)
+        if self.fault == "sign of the drive":
+            drive = -drive
+        return self.right.relax_pair(weight, drive, direction, beta, state, product, limits, **rest)
+
+    def _spoil(self, weight: Tensor, limits: Limits) -> tuple[Tensor, Limits]:
         if self.fault == "transposed":
             weight = weight.mT.contiguous()
         if self.fault == "one step less":
             limits = Limits(limits.tol, limits.max_steps - 1, limits.contraction)
-        if self.fault == "sign of the drive":
-            drive = -drive
-        return self.right.relax(weight, drive, state, product, limits, **rest)
+        return weight, limits
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         direction, rms = self.right.normalise(cotangent)

@@ -32,7 +32,9 @@ BOUNDS: dict[str, Bounds] = {
     "fashion": Bounds(84.0, 0.0),
     "cartpole": Bounds(99.3, -0.5, policy_return=475.0),
     "acrobot": Bounds(97.8, -0.5, below_expert=10.0),
+    "mnist-layered": Bounds(94.6, -0.2),
     "mnist-full": Bounds(98.0, -0.3),
+    "mnist-layered-full": Bounds(98.3, -0.3),
     "fashion-full": Bounds(89.0, -0.3),
 }
 

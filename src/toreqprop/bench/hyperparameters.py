@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from toreqprop.bench.files import write_atomically
+from toreqprop.bench.rows import WITH_MORE_DATA
 from toreqprop.errors import InvalidInputError
 from toreqprop.training import TrainingConfig
 
@@ -20,13 +21,17 @@ FILE = "hyperparameters.json"
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone."""
+    """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone.
+
+    ``layers`` is the number of hidden layers of a `HopfieldMLP`, None for the looped model.
+    """
 
     learning_rate: float
     weight_decay: float
     schedule: Literal["constant", "cosine"]
     beta: float | None = None
     radius: float | None = None
+    layers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class TaskSettings:
 
 def variant(task: str, full: bool) -> str:
     """The entry of the file that serves a task: the image tasks have one for all their data."""
-    return f"{task}-full" if full and task in ("mnist", "fashion") else task
+    return f"{task}-full" if full and task in WITH_MORE_DATA else task
 
 
 def read(path: Path | None = None) -> dict[str, Any]:

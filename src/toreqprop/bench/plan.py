@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.bench.hyperparameters import MODELS, ModelName, read, settings
+from toreqprop.bench.rows import ROWS, WITH_MORE_DATA, task_of
 from toreqprop.bench.run import Control, Run
 from toreqprop.errors import InvalidInputError
-from toreqprop.tasks import TASKS, get
 
 FIRST_SEED = 42
-_FULL_DATA_TASKS = ("mnist", "fashion")
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,10 @@ def make_plan(
 
     Controls are part of it unless ``full``, where they would only repeat those of the main job.
     """
-    known = _FULL_DATA_TASKS if full else tuple(TASKS)
+    known = WITH_MORE_DATA if full else ROWS
     names = tuple(dict.fromkeys(tasks or known))
     for name in names:
-        get(name)
+        task_of(name)
         if name not in known:
             raise InvalidInputError(
                 f"{name} has no larger data set: --full-data serves {' and '.join(known)}."

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from toreqprop.bench.hyperparameters import ModelName, ModelSettings, TaskSettings
 from toreqprop.bench.relaxation import relaxation_curves
+from toreqprop.bench.rows import task_of
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.kernels import compiled_available
-from toreqprop.models import BackpropMLP, LoopedMLP
-from toreqprop.tasks import Dataset, Task, get, rollout
+from toreqprop.models import BackpropMLP, HopfieldMLP, LoopedMLP
+from toreqprop.tasks import Dataset, Task, rollout
 from toreqprop.training import Epoch, fit, predict
 
 Control = Literal["shuffled-labels", "no-nudge", "no-spectral-norm"]
@@ -74,7 +75,7 @@ def execute(run: Run, on_epoch: Callable[[Epoch], None] | None = None) -> dict[s
         DataUnavailableError: the task's data cannot be had.
     """
     started = time.perf_counter()
-    task = get(run.task)
+    task = task_of(run.task)
     data = task.load(run.seed, run.full)
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     test = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
@@ -124,15 +125,18 @@ def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
     gradient: GradientEstimator = CenteredEP(settings.beta)
     if run.control == "no-nudge":
         gradient = UnnudgedEP(settings.beta)
-    return LoopedMLP(
-        *sizes,
-        spectral_norm=run.control != "no-spectral-norm",
-        radius=settings.radius,
-        gradient=gradient,
-        tol=TOLERANCE,
-        max_steps=MAX_STEPS,
-        on_failure="ignore",  # counted and reported instead
-    )
+    options: dict[str, Any] = {
+        "spectral_norm": run.control != "no-spectral-norm",
+        "radius": settings.radius,
+        "gradient": gradient,
+        "tol": TOLERANCE,
+        "max_steps": MAX_STEPS,
+        "on_failure": "ignore",  # counted and reported instead
+    }
+    if settings.layers is not None:
+        hidden = [run.settings.hidden] * settings.layers
+        return HopfieldMLP([data.features, *hidden, data.classes], **options)
+    return LoopedMLP(*sizes, **options)
 
 
 def describe_data(data: Dataset) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from toreqprop.bench.rows import task_of
 from toreqprop.bench.run import Run, execute
 from toreqprop.bench.store import Store
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.models import LoopedMLP
-from toreqprop.tasks import get
 from toreqprop.training import Epoch
 
 
@@ -98,7 +98,7 @@ def unavailable(runs: Sequence[Run]) -> dict[str, str]:
             continue
         seen.add(run.task)
         try:
-            get(run.task).load(run.seed, run.full)
+            task_of(run.task).load(run.seed, run.full)
         except DataUnavailableError as error:
             reasons[run.task] = str(error)
     return reasons

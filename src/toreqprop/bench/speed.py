@@ -113,6 +113,18 @@ class Contender:
     residuals: dict[str, float] = field(default_factory=dict)
     loss: float = float("nan")
 
+    @classmethod
+    def of(cls, name: str, model: nn.Module, rate: float = 1e-3) -> Contender:
+        """A contender trained by Adam, whose relaxations (if any) are noted."""
+        contender = cls(name, model, torch.optim.Adam(model.parameters(), lr=rate))
+        if isinstance(model, EquilibriumModel):
+            model.register_relaxation_hook(_noting(contender))
+        return contender
+
+    def mean_steps(self) -> dict[str, float]:
+        """Mean number of evaluations of each phase."""
+        return {phase: sum(counts) / len(counts) for phase, counts in self.steps.items()}
+
     def train(self, x: Tensor, y: Tensor) -> None:
         """One training step, timed."""
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -214,14 +226,7 @@ def _contenders(
     if against_torchdeq:
         for solver in ("fixed_point_iter", "anderson"):
             models[f"torchdeq {solver}"] = DeepEquilibriumMLP(looped(), solver, setup.tol)
-    found = [
-        Contender(name, model, torch.optim.Adam(model.parameters(), lr=setup.rate))
-        for name, model in models.items()
-    ]
-    for contender in found:
-        if isinstance(contender.model, EquilibriumModel):
-            contender.model.register_relaxation_hook(_noting(contender))
-    return found
+    return [Contender.of(name, model, setup.rate) for name, model in models.items()]
 
 
 def _noting(contender: Contender) -> Callable[[str, Solution], None]:
@@ -254,19 +259,29 @@ def _row(
     for _ in range(min(setup.warmup, budget)):
         _round(contenders, draw())
         _tell(on_round)
-    for contender in contenders:
-        contender.forget()
-    for number in range(max(10, min(setup.rounds, budget))):
-        # Whoever follows a large model finds a cold cache: take turns at that.
-        turn = number % len(contenders)
-        _round(contenders[turn:] + contenders[:turn], draw())
-        _tell(on_round)
+    train_in_turn(contenders, draw, max(10, min(setup.rounds, budget)), on_round)
     baseline = contenders[0]
     network = next(c.model for c in contenders if c.name == OURS)
     if not isinstance(network, LoopedMLP):
         raise AssertionError("ours is a LoopedMLP")
     timings = tuple(_timing(c, baseline, draw(), peak) for c in contenders)
     return Row(*size, TARGETS.get(size), timings, network.lipschitz())
+
+
+def train_in_turn(
+    contenders: list[Contender],
+    draw: Callable[[], tuple[Tensor, Tensor]],
+    rounds: int,
+    on_round: Callable[[], None] | None = None,
+) -> None:
+    """Measure so many rounds, in each of which every contender trains on the same batch."""
+    for contender in contenders:
+        contender.forget()
+    for number in range(rounds):
+        # Whoever follows a large model finds a cold cache: take turns at that.
+        turn = number % len(contenders)
+        _round(contenders[turn:] + contenders[:turn], draw())
+        _tell(on_round)
 
 
 def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
@@ -280,7 +295,7 @@ def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
 def _timing(
     contender: Contender, baseline: Contender, batch: tuple[Tensor, Tensor], peak: float
 ) -> Timing:
-    steps, residuals = dict(contender.steps), dict(contender.residuals)
+    steps, residuals = contender.mean_steps(), dict(contender.residuals)
     times, loss = sorted(contender.times), contender.loss
     reference = sorted(baseline.times)
     with FlopCounterMode(display=False) as counter:
@@ -297,7 +312,7 @@ def _timing(
         gigaflop,
         gigaflop / times[0] / peak,
         loss,
-        {phase: sum(counts) / len(counts) for phase, counts in steps.items()},
+        steps,
         residuals,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 from toreqprop.bench.bounds import BOUNDS, Check, above, at_least, below, status
 from toreqprop.bench.hyperparameters import MODELS, read, variant
 from toreqprop.bench.plan import Plan
+from toreqprop.bench.rows import title
 from toreqprop.bench.run import CONTROLS, EPISODES, SCHEMA, Run
 from toreqprop.bench.runner import Outcome
 from toreqprop.bench.statistics import (
@@ -23,7 +24,6 @@ from toreqprop.bench.statistics import (
     summarise,
     wilson,
 )
-from toreqprop.tasks import get
 
 Measurement = dict[str, Any]
 
@@ -182,14 +182,6 @@ def lower_end(measured: Sequence[Measurement]) -> float:
     if low is not None:
         return low
     return 100 * wilson(measured[0]["correct"], measured[0]["data"]["test_samples"])[0]
-
-
-def title(task: str, full: bool) -> str:
-    """A task's title with the amount of training data where there is a choice."""
-    name = get(task).title
-    if task in ("mnist", "fashion"):
-        return f"{name} (60k)" if full else f"{name} (5k)"
-    return name
 
 
 def _scores(measured: Sequence[Measurement]) -> list[float]:

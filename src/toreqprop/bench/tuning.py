@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from toreqprop.bench.hyperparameters import ModelName, ModelSettings, TaskSettings
+from toreqprop.bench.rows import task_of
 from toreqprop.bench.run import Run, build
 from toreqprop.errors import InvalidInputError
-from toreqprop.tasks import Dataset, get
+from toreqprop.tasks import Dataset
 from toreqprop.training import accuracy, fit
 
 VALIDATION_SEED = 1000
@@ -69,7 +70,7 @@ def validation_split(task: str, full: bool, seed: int) -> Dataset:
     The image tasks train on 5,000 images drawn from 60,000: here they are validated on up to
     10,000 of those not drawn. Elsewhere a fifth of the training data is held out.
     """
-    known = get(task)
+    known = task_of(task)
     if not known.needs:
         return known.load(seed, full).validation(FRACTION, seed)
     everything = known.load(seed, True)
@@ -80,7 +81,7 @@ def validation_split(task: str, full: bool, seed: int) -> Dataset:
 
 def describe_validation(task: str, full: bool, splits: int) -> str:
     """How trials are judged, in words."""
-    if not get(task).needs:
+    if not task_of(task).needs:
         return f"{FRACTION:.0%} of the training data, {splits} splits"
     kind = "held-out" if full else "undrawn"
     return f"{HELD_OUT:,} {kind} training images, {splits} split{'s' if splits > 1 else ''}"
@@ -106,7 +107,7 @@ def search(
     trials: list[Trial] = []
 
     def objective(asked: Any) -> float:
-        chosen = suggest(asked, model)
+        chosen = replace(suggest(asked, model), layers=start.model(model).layers)
         entry = (
             replace(start, backprop=chosen) if model == "backprop" else replace(start, ep=chosen)
         )

@@ -50,12 +50,13 @@ def tune(
             f'Tuning needs {" and ".join(missing)}: run `pip install "toreqprop[bench,tune]"`.'
         )
     from toreqprop.bench import hyperparameters as file
+    from toreqprop.bench.rows import ROWS, WITH_MORE_DATA, task_of
     from toreqprop.bench.tuning import Budget, best, describe_validation, record
-    from toreqprop.tasks import TASKS, files, get
+    from toreqprop.tasks import files
 
-    names = tasks or (["mnist", "fashion"] if full_data else list(TASKS))
+    names = tasks or list(WITH_MORE_DATA if full_data else ROWS)
     for name in names:
-        get(name)
+        task_of(name)
     if data_dir is not None:
         os.environ[files.DATA_VARIABLE] = str(data_dir)
     console = Console(soft_wrap=True, highlight=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
-from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
+from toreqprop.energies.base import Energy, Gradients, Layerwise, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
@@ -14,6 +14,7 @@ from toreqprop.energies.nudging import (
     Nudge,
 )
 from toreqprop.energies.parametrizations import (
+    NearIdentity,
     SpectralBall,
     Symmetric,
     SymmetricBall,
@@ -33,8 +34,10 @@ __all__ = [
     "Gradients",
     "HardSigmoid",
     "LayeredEnergy",
+    "Layerwise",
     "Linear",
     "LinearNudge",
+    "NearIdentity",
     "Nudge",
     "Params",
     "SpectralBall",

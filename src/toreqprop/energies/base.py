@@ -7,6 +7,7 @@ one object serves every phase, dtype and device.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +27,11 @@ class VectorField(ABC):
 
     activation: Activation
 
+    @property
+    def analytic(self) -> bool:
+        """Whether the map extends to complex states (needed by holomorphic EP)."""
+        return self.activation.analytic
+
     def prepare(self, x: Tensor, params: Params) -> Params:
         """All that depends on ``x`` and ``θ`` but not on ``s``: computed once for every phase."""
         return (x,)
@@ -40,7 +46,15 @@ class VectorField(ABC):
 
     def activate(self, preactivation: State) -> State:
         """``σ(u)``, layer by layer."""
-        return tuple(self.activation(u) for u in preactivation)
+        return tuple(self.activate_layer(layer, u) for layer, u in enumerate(preactivation))
+
+    def deactivate(self, state: State) -> State:
+        """``u`` with ``σ(u) = s``, layer by layer."""
+        return tuple(self.activation.inverse(s) for s in state)
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        """``σ(u_l)`` for one layer, counted from zero."""
+        return self.activation(preactivation)
 
     def field_gradients(
         self, state: State, weight: State, x: Tensor, params: Params, wants: Wants
@@ -52,6 +66,19 @@ class VectorField(ABC):
             return sum((torch.sum(w * v) for w, v in zip(weight, u, strict=True)), x.new_zeros(()))
 
         return differentiate(total, x, params, wants)
+
+
+@runtime_checkable
+class Layerwise(Protocol):
+    """A field that can update one layer at a time, coupled to its neighbours alone."""
+
+    def layer_preactivation(
+        self, layer: int, state: State, drive: Params, params: Params
+    ) -> Tensor:
+        """``u_l`` for one layer, counted from zero."""
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        """``σ(u_l)``."""
 
 
 class Energy(VectorField):

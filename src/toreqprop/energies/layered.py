@@ -16,13 +16,42 @@ from toreqprop.solution import State
 
 @dataclass(frozen=True)
 class LayeredEnergy(Energy):
-    """``Φ = s₁·(W₁x + b₁) + Σ_{l≥2} s_l·(W_l s_{l−1} + b_l)``; params ``(W₁, b₁, W₂, b₂, …)``.
+    """``Φ = Σ_l t_l s_l·(W_l s_{l−1} + b_l)`` with ``s_0 = x``; params ``(W₁, b₁, W₂, b₂, …)``.
 
     One weight matrix couples two layers both ways:
-    ``u_l = W_l s_{l−1} + b_l + W_{l+1}ᵀ s_{l+1}``.
+    ``s_l = σ(W_l s_{l−1} + b_l + γ·W_{l+1}ᵀ s_{l+1})``. The strength γ of the way back is
+    ``feedback``: every layer has its temperature ``t_l``, one at the top of ``layers`` layers and
+    ``t_l = t_{l+1}/γ`` below, which multiplies its potential too, so that the energy stays one.
     """
 
     activation: Activation = Tanh()
+    feedback: float = 1.0
+    layers: int = 0
+
+    def temperature(self, layer: int) -> float:
+        """``t_l`` of a layer, counted from zero."""
+        return 1.0 if self.feedback == 1 else self.feedback ** (layer + 1 - self.layers)
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        return self.activation(self._cooled(layer, preactivation))
+
+    def deactivate(self, state: State) -> State:
+        return tuple(
+            self._heated(layer, self.activation.inverse(s)) for layer, s in enumerate(state)
+        )
+
+    def _cooled(self, layer: int, preactivation: Tensor) -> Tensor:
+        return preactivation if self.feedback == 1 else preactivation / self.temperature(layer)
+
+    def _heated(self, layer: int, value: Tensor) -> Tensor:
+        return value if self.feedback == 1 else value * self.temperature(layer)
+
+    def potential(self, state: State) -> Tensor:
+        parts = [
+            self._heated(layer, self.activation.potential(s).sum(1))
+            for layer, s in enumerate(state)
+        ]
+        return torch.stack(parts).sum(0)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return (F.linear(x, params[0], params[1]),)
@@ -42,9 +71,10 @@ class LayeredEnergy(Energy):
             below = drive[0]
         else:
             below = F.linear(state[layer - 1], params[2 * layer], params[2 * layer + 1])
-        if layer + 1 == len(state):
-            return below
-        return torch.addmm(below, state[layer + 1], params[2 * layer + 2])
+        if layer + 1 < len(state):
+            above, weight = state[layer + 1], params[2 * layer + 2]
+            below = torch.addmm(below, above, weight, alpha=self.feedback)
+        return self._heated(layer, below)
 
     def preactivation(self, state: State, drive: Params, params: Params) -> State:
         return tuple(
@@ -52,9 +82,10 @@ class LayeredEnergy(Energy):
         )
 
     def interaction(self, state: State, x: Tensor, params: Params) -> Tensor:
-        total = (state[0] * F.linear(x, params[0], params[1])).sum(1)
+        total = self._heated(0, (state[0] * F.linear(x, params[0], params[1])).sum(1))
         for layer, (weight, bias) in enumerate(_upper(params), start=1):
-            total = total + (state[layer] * F.linear(state[layer - 1], weight, bias)).sum(1)
+            part = (state[layer] * F.linear(state[layer - 1], weight, bias)).sum(1)
+            total = total + self._heated(layer, part)
         return total
 
     def energy_gradients(
@@ -63,15 +94,18 @@ class LayeredEnergy(Energy):
         """The Hebbian form: each weight sees the activities at its two ends."""
         if phases[0][1][0].is_complex():
             return super().energy_gradients(phases, x, params, wants)
-        posts = [_weighted_sum(phases, layer) for layer in range(len(phases[0][1]))]
+        layers = range(len(phases[0][1]))
+        posts = [self._heated(layer, _weighted_sum(phases, layer)) for layer in layers]
         found: list[Tensor | None] = [
             -(posts[0] @ params[0]) if wants[0] else None,
             -(posts[0].mT @ x) if wants[1] else None,
             -posts[0].sum(0) if wants[2] else None,
         ]
         for layer in range(1, len(posts)):
-            ends = _contrast_ends(phases, layer)
-            found.append(-(ends[0].mT @ ends[1]) if wants[2 * layer + 1] else None)
+            found.append(None)
+            if wants[2 * layer + 1]:
+                ends = _contrast_ends(phases, layer)
+                found[-1] = -self._heated(layer, ends[0].mT @ ends[1])
             found.append(-posts[layer].sum(0) if wants[2 * layer + 2] else None)
         return tuple(found)
 

@@ -27,23 +27,45 @@ class SpectralBall(nn.Module):
 
     Power iteration, the usual estimate of ``‖W‖₂``, approaches it from below: after a large
     optimizer step the estimate is too small and the norm escapes. This bound comes from above;
-    see `spectral_bound`.
+    see `spectral_bound`. ``exact=True`` computes ``‖W‖₂`` itself by singular values: tight, which
+    deep chains need, for the price of a decomposition at every step.
     """
 
-    def __init__(self, radius: float) -> None:
+    def __init__(self, radius: float, exact: bool = False) -> None:
         super().__init__()
         if not radius > 0:
             raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.1 to 0.95.")
         self.radius = radius
+        self.exact = exact
 
     def forward(self, weight: Tensor) -> Tensor:
-        return weight / (spectral_bound(weight) / self.radius).clamp_min(1.0)
+        size = torch.linalg.matrix_norm(weight, 2) if self.exact else spectral_bound(weight)
+        return weight / (size / self.radius).clamp_min(1.0)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         return weight
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
+
+
+class NearIdentity(nn.Module):
+    """``A ↦ gain·I + rate·A``: a coupling that passes a signal on, and learns a correction to it.
+
+    With a rate of one over the depth, a step of the optimizer changes what the whole stack does by
+    as much as it would change one layer. A bias has no identity: ``b ↦ rate·b``.
+    """
+
+    def __init__(self, gain: float, rate: float) -> None:
+        super().__init__()
+        self.gain = gain
+        self.rate = rate
+
+    def forward(self, value: Tensor) -> Tensor:
+        if value.dim() == 1:
+            return self.rate * value
+        unit = torch.eye(*value.shape, dtype=value.dtype, device=value.device)
+        return torch.add(self.gain * unit, value, alpha=self.rate)
 
 
 class SymmetricBall(nn.Module):

@@ -7,7 +7,7 @@ import logging
 from functools import cache
 
 from toreqprop.errors import InvalidInputError
-from toreqprop.kernels.base import Kernel, Limits, Relaxed
+from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
 from toreqprop.kernels.eager import TorchKernel
 from toreqprop.kernels.reference_kernel import NumpyKernel
 
@@ -54,6 +54,7 @@ __all__ = [
     "KERNELS",
     "Kernel",
     "Limits",
+    "Pair",
     "Relaxed",
     "compiled_available",
     "get_kernel",

@@ -43,6 +43,24 @@ class Relaxed(NamedTuple):
     finite: bool
 
 
+class Pair(NamedTuple):
+    """Where the relaxations under both signs of a nudge ended, for each sample.
+
+    ``up`` and ``down`` (batch, hidden) are the equilibria under +β and −β; ``residual`` (proven,
+    relative to ``scale``) and ``error_bound`` hold for either. ``steps`` counts evaluations of f
+    for each sign.
+    """
+
+    up: Tensor
+    down: Tensor
+    residual: Tensor
+    error_bound: Tensor
+    scale: Tensor
+    steps: int
+    converged: bool
+    finite: bool
+
+
 class Kernel(ABC):
     """``h = tanh(drive + h·W)`` with symmetric W, relaxed and contrasted; all tensors on the CPU.
 
@@ -78,6 +96,24 @@ class Kernel(ABC):
                 sample for which that is zero stops at once.
             keep: whether the last iterate and its product are returned.
             record: receives a copy of every ``f(s)``.
+        """
+
+    @abstractmethod
+    def relax_pair(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        direction: Tensor,
+        beta: float,
+        state: Tensor,
+        product: Tensor,
+        limits: Limits,
+        *,
+        record: list[tuple[Tensor, Tensor]] | None = None,
+    ) -> Pair:
+        """Relax under ``drive ∓ β·direction`` from ``state``, both signs together.
+
+        See `reference.relax_pair`. ``record`` receives copies of both images at every step.
         """
 
     @abstractmethod

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels import loops
-from toreqprop.kernels.base import Kernel, Limits, Relaxed
-from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
+from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
+from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
 
 
 class NumbaKernel(Kernel):
@@ -87,6 +87,48 @@ class NumbaKernel(Kernel):
             not lost,
         )
 
+    def relax_pair(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        direction: Tensor,
+        beta: float,
+        state: Tensor,
+        product: Tensor,
+        limits: Limits,
+        *,
+        record: list[tuple[Tensor, Tensor]] | None = None,
+    ) -> Pair:
+        batch = drive.shape[0]
+        buffer, figures = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(3, batch)
+        places, measured = buffer.numpy(), figures.numpy()
+        given, push, center, known = (t.numpy() for t in (drive, direction, state, product))
+        index, astray = np.arange(batch), np.empty(batch, np.int64)
+        constants = _constants(limits, drive.shape[1], drive.dtype)
+        shift, moved = buffer[loops.SHIFT], buffer[loops.MOVED]
+        rows, own = batch, False
+        for steps in range(1, limits.max_steps + 1):
+            rows, lost, drifted = loops.evaluate_pair(
+                given, push, beta, center, known, places, measured, index, astray, rows,
+                constants, steps == 1, steps == limits.max_steps,
+            )  # fmt: skip
+            if record is not None:
+                record.append((buffer[loops.UP].clone(), buffer[loops.DOWN].clone()))
+            if rows <= 0 or lost:
+                break
+            torch.mm(shift[:rows], weight, out=moved[:rows])
+            if drifted:
+                if not own:  # the start belongs to the caller
+                    places[loops.CENTER], places[loops.KNOWN] = center, known
+                    center, known, own = places[loops.CENTER], places[loops.KNOWN], True
+                stray = buffer[loops.STRAY, :drifted]
+                torch.mm(stray, weight, out=buffer[loops.STRAY_PRODUCT, :drifted])
+                loops.recentre(places, astray, drifted)
+        residual, bound, scale = figures.unbind(0)
+        return Pair(
+            buffer[loops.UP], buffer[loops.DOWN], residual, bound, scale, steps, rows == 0, not lost
+        )
+
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         cotangent = cotangent.contiguous()
         direction = torch.empty_like(cotangent)
@@ -119,7 +161,7 @@ _LARGEST_ADAPTIVE_BLOCK = (32 << 20) - (64 << 10)
 
 @cache
 def _constants(limits: Limits, hidden: int, dtype: torch.dtype) -> np.ndarray:
-    """Contraction factor, tol, rounding floor, activity floor, rounding of a product, slack."""
+    """Contraction factor, tol, rounding floor, activity floor, rounding of a product, the rest."""
     eps = torch.finfo(dtype).eps
     bounded = limits.contraction is not None and limits.contraction < 1
     return np.array(
@@ -130,6 +172,7 @@ def _constants(limits: Limits, hidden: int, dtype: torch.dtype) -> np.ndarray:
             ACTIVITY_FLOOR * hidden**0.5,
             hidden * eps if bounded else np.inf,
             NUDGE_SLACK,
+            DRIFT,
         ]
     )
 

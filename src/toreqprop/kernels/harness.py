@@ -128,28 +128,31 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
     ball = reference.spectral_ball(reference.symmetrise(params.weight_raw), _RADIUS)
     drive = x @ params.weight_in.T + params.bias
 
-    wanted: dict[str, list[Any]] = {"free": [], "nudged": [], "oriented": []}
+    wanted: dict[str, list[Any]] = {"free": [], "oriented": []}
     step = reference.training_step(params, x, target, settings)
     free = reference.free_phase(ball.weight, drive, settings, wanted["free"])
     error = reference.cross_entropy(step.output, target)[1]
     cotangent = error @ params.weight_out
     direction, _ = reference.normalise(cotangent)
-    reference.nudged_phases(ball.weight, drive, free, direction, settings, wanted["nudged"])
+    pairs: list[tuple[Any, Any]] = []
+    reference.nudged_phases(ball.weight, drive, free, direction, settings, pairs)
+    wanted["+β"], wanted["−β"] = _signs(pairs)
     reference.relax(
         _oriented(ball.weight), drive, tol=case.tol, max_steps=case.max_steps,
         contraction=_RADIUS, record=wanted["oriented"],
     )  # fmt: skip
 
-    found: dict[str, list[Any]] = {"free": [], "nudged": [], "oriented": []}
+    found: dict[str, list[Any]] = {"free": [], "oriented": []}
     weight, given, inputs = (torch.from_numpy(a) for a in (ball.weight, drive, x))
     settled = phases.free_phase(kernel, weight, given, limits, record=found["free"])
     if settled.state is None or settled.product is None:
         raise AssertionError("keep=True returns the last iterate")
     solutions: list[Solution] = []
+    mine: list[tuple[Any, Any]] = []
     contrast = phases.nudged_phases(
         kernel, weight, given, (settled.image, settled.state, settled.product),
         torch.from_numpy(cotangent), (0.1, -0.1), limits,
-        lambda _, solution: solutions.append(solution), record=found["nudged"],
+        lambda _, solution: solutions.append(solution), record=mine,
     )  # fmt: skip
     updates = phases.hebbian_updates(
         kernel, contrast, inputs, torch.from_numpy(params.weight_in), (True,) * 4
@@ -175,22 +178,21 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
         "x": (
             _numpy(updates.x),
             -(0.5 / settings.beta)
-            * (reference.normalise(cotangent)[1][:, None] * (step.up.image - step.down.image))
+            * (reference.normalise(cotangent)[1][:, None] * (step.nudged.up - step.nudged.down))
             @ params.weight_in,
         ),
     }
     errors = {name: _relative(a, b) for name, (a, b) in quantities.items()}
-    _split(found, solutions[0].steps)
-    _split(wanted, step.up.steps)
-    for name, sol, ref in zip(("up", "down"), solutions, (step.up, step.down), strict=True):
-        errors[f"residual of {name}"] = float(np.abs(_numpy(sol.residual) - ref.residual).max())
+    found["+β"], found["−β"] = _signs(mine)
+    for sign, sol in zip("+−", solutions, strict=True):
+        error = np.abs(_numpy(sol.residual) - step.nudged.residual)
+        errors[f"residual at {sign}β"] = float(error.max())
     return Comparison(kernel.name, case, _state_errors(found, wanted), errors)
 
 
-def _split(states: dict[str, list[Any]], first: int) -> None:
-    """One list of nudged states becomes one for each sign of β."""
-    nudged = states.pop("nudged")
-    states["+β"], states["−β"] = nudged[:first], nudged[first:]
+def _signs(pairs: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    """A list of pairs becomes a list for each sign of β."""
+    return [up for up, _ in pairs], [down for _, down in pairs]
 
 
 def _state_errors(

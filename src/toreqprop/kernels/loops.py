@@ -26,6 +26,10 @@ ACTIVITY, MOVED, GIVEN = 0, 1, 2
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
 """Rows still relaxing, their products, results, and (where kept) the last iterates of results."""
 
+UP, DOWN, SHIFT, MOVED, CENTER, KNOWN, STRAY, STRAY_PRODUCT, PAIR_SLOTS = 0, 1, 2, 3, 4, 5, 6, 7, 8
+"""Results; half differences still relaxing and their products; centers and theirs, where any
+moved; those that just did, packed, and theirs."""
+
 _TILE = 8
 """Side of a tile of a transposition: of those tried (8 to 64), the best from 128 to 1024 rows."""
 
@@ -78,6 +82,38 @@ def _image(product, drive, state, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
+def _nudged_image(drive, push, beta, known, moved, sign, out):  # type: ignore[no-untyped-def]
+    """One row under one sign of the nudge."""
+    for j in range(out.shape[0]):
+        out[j] = tanh((drive[j] - sign * (beta * push[j])) + (known[j] + sign * moved[j]))
+
+
+@numba.njit(**OPTIONS)
+def _pair_squares(up, down, center, shift):  # type: ignore[no-untyped-def]
+    """Squares of the changes of half difference and center, of their sum and of their sizes.
+
+    The sum is the larger of the changes of up and down.
+    """
+    odd = even = cross = reach = size = up.dtype.type(0)
+    point_five = up.dtype.type(0.5)
+    for j in range(up.shape[0]):
+        half, middle = point_five * (up[j] - down[j]), point_five * (up[j] + down[j])
+        turn, drift = half - shift[j], middle - center[j]
+        odd += turn * turn
+        even += drift * drift
+        cross += turn * drift
+        reach += half * half
+        size += middle * middle
+    return odd, even, odd + even + 2 * abs(cross), reach, size
+
+
+@numba.njit(**OPTIONS)
+def _half(up, down, sign, out):  # type: ignore[no-untyped-def]
+    for j in range(out.shape[0]):
+        out[j] = out.dtype.type(0.5) * (up[j] + sign * down[j])
+
+
+@numba.njit(**OPTIONS)
 def _distance(a, b):  # type: ignore[no-untyped-def]
     total = a.dtype.type(0)
     for j in range(a.shape[0]):
@@ -116,7 +152,7 @@ def evaluate(  # type: ignore[no-untyped-def]
     keep = places.shape[0] == SLOTS
     last_state = places[LAST_STATE] if keep else image
     last_product = places[LAST_PRODUCT] if keep else image
-    factor, tol, rounding, floor, spread, slack = constants
+    factor, tol, rounding, floor, spread, slack, _ = constants
     remaining, unfinished, lost = 0, 0, False
     row = np.empty(drive.shape[1], drive.dtype)
     for r in range(rows):
@@ -153,6 +189,64 @@ def evaluate(  # type: ignore[no-untyped-def]
         for r in range(remaining):
             _copy(packed[r], image[index[r]])
     return (-unfinished if final else remaining), lost
+
+
+@numba.njit(**OPTIONS)
+def evaluate_pair(  # type: ignore[no-untyped-def]
+    drive, push, beta, center, known, places, figures, index, astray, rows, constants, first, final
+):
+    """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``.
+
+    Row r of ``places[SHIFT]`` and ``places[MOVED]`` belongs to sample ``index[r]`` (zero at the
+    ``first`` step); all else is by sample. Packs the half differences that go on, and the centers
+    that drifted, whose samples ``astray`` names. Returns how many rows remain (negative where
+    ``final`` left some that had not converged), whether a residual was not finite, and how many
+    centers drifted.
+    """
+    factor, tol, rounding, floor, spread, slack, allowance = constants
+    kind = drive.dtype.type
+    plus, minus, nudge = kind(1), kind(-1), kind(beta)
+    zero = np.zeros(drive.shape[1], drive.dtype)
+    remaining, unfinished, drifted, lost = 0, 0, 0, False
+    for r in range(rows):
+        i = index[r]
+        up, down = places[UP, i], places[DOWN, i]
+        shift = zero if first else places[SHIFT, r]
+        moved = zero if first else places[MOVED, r]
+        _nudged_image(drive[i], push[i], nudge, known[i], moved, plus, up)
+        _nudged_image(drive[i], push[i], nudge, known[i], moved, minus, down)
+        odd, even, gap, reach, size = _pair_squares(up, down, center[i], shift)
+        odd, even, gap = math.sqrt(odd), math.sqrt(even), math.sqrt(gap)
+        reach, size = math.sqrt(reach), math.sqrt(size)
+        scale = max(size, floor)
+        if not math.isfinite(gap):
+            lost = True
+        apart = factor * odd <= slack * tol * reach or odd <= rounding * size
+        done = (apart and factor * gap <= tol * scale) or gap <= rounding * size
+        figures[0, i] = factor * gap / scale
+        figures[1, i] = (factor * gap + spread * size) / (1 - factor) if spread < np.inf else np.inf
+        figures[2, i] = scale
+        if done:
+            continue
+        if final:
+            unfinished += 1
+            continue
+        _half(up, down, minus, places[SHIFT, remaining])
+        if factor * even > allowance * tol * scale:
+            _half(up, down, plus, places[STRAY, drifted])
+            astray[drifted] = i
+            drifted += 1
+        index[remaining] = i
+        remaining += 1
+    return (-unfinished if final else remaining), lost, drifted
+
+
+@numba.njit(**OPTIONS)
+def recentre(places, astray, count):  # type: ignore[no-untyped-def]
+    """Put drifted centers and their products where their samples are."""
+    for r in range(count):
+        _copy(places[STRAY, r], places[CENTER, astray[r]])
+        _copy(places[STRAY_PRODUCT, r], places[KNOWN, astray[r]])
 
 
 @numba.njit(**OPTIONS)

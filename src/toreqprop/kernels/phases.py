@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toreqprop.kernels.base import Kernel, Limits, Relaxed
+from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
 from toreqprop.solution import Solution, Status
 
 Report = Callable[[str, Solution], None]
@@ -54,34 +54,27 @@ def nudged_phases(
     limits: Limits,
     report: Report,
     *,
-    record: list[Tensor] | None = None,
+    record: list[tuple[Tensor, Tensor]] | None = None,
 ) -> Contrast:
     """The equilibria at both β, and the weights of their contrast.
 
-    ``free`` is the free phase's (image, state, product). A second β of zero is the free
-    equilibrium itself; any other is relaxed from the mirror image of the first, whose product
-    with W is known because a product is linear.
+    ``free`` is the free phase's (image, state, product). β is (β, −β), or (β, 0): then the second
+    equilibrium is the free one.
     """
     image, state, product = free
-    first, second = betas
+    beta, opposite = betas
     direction, rms = kernel.normalise(cotangent)
-    up = kernel.relax(
-        weight, torch.sub(drive, direction, alpha=first), state, product, limits,
-        origin=image, keep=second != 0, record=record,
-    )  # fmt: skip
-    report("nudged", as_solution(up))
-    opposite = image
-    if second != 0:
-        if up.state is None or up.product is None:
-            raise AssertionError("keep=True returns the last iterate")
-        down = kernel.relax(
-            weight, torch.sub(drive, direction, alpha=second),
-            _mirror(up.state, state, second / first), _mirror(up.product, product, second / first),
-            limits, scale=up.scale, keep=False, record=record,
+    if opposite == 0:
+        nudged = kernel.relax(
+            weight, torch.sub(drive, direction, alpha=beta), state, product, limits,
+            origin=image, keep=False,
         )  # fmt: skip
-        report("nudged", as_solution(down))
-        opposite = down.image
-    return Contrast(up.image, opposite, rms.mul_(1 / (first - second)))
+        report("nudged", as_solution(nudged))
+        return Contrast(nudged.image, image, rms.mul_(1 / beta))
+    pair = kernel.relax_pair(weight, drive, direction, beta, state, product, limits, record=record)
+    for state in (pair.up, pair.down):
+        report("nudged", _solution(state, pair))
+    return Contrast(pair.up, pair.down, rms.mul_(0.5 / beta))
 
 
 def hebbian_updates(
@@ -108,20 +101,12 @@ def hebbian_updates(
 
 def as_solution(relaxed: Relaxed) -> Solution:
     """What hooks and failure reports read."""
-    if relaxed.converged:
+    return _solution(relaxed.image, relaxed)
+
+
+def _solution(state: Tensor, found: Relaxed | Pair) -> Solution:
+    if found.converged:
         status = Status.CONVERGED
     else:
-        status = Status.MAX_STEPS if relaxed.finite else Status.DIVERGED
-    return Solution(
-        (relaxed.image,),
-        relaxed.steps,
-        relaxed.residual,
-        status,
-        relaxed.error_bound,
-        relaxed.scale,
-    )
-
-
-def _mirror(end: Tensor, center: Tensor, ratio: float) -> Tensor:
-    """``center + ratio·(end − center)``: right to first order in β."""
-    return torch.lerp(center, end, ratio)
+        status = Status.MAX_STEPS if found.finite else Status.DIVERGED
+    return Solution((state,), found.steps, found.residual, status, found.error_bound, found.scale)

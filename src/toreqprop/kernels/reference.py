@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +26,13 @@ ROUNDING_FLOOR = 4.0
 
 
 NUDGE_SLACK = 10.0
-"""A nudged phase is solved to ``tol`` of its activity, and to this many ``tol`` of how far the
-nudge moved it: at the default 1e-3, its share of the gradient is right to one per cent."""
+"""A nudged phase is solved to ``tol`` of its activity, and what the nudge moved to this many
+``tol`` of itself: at the default 1e-3, its share of the gradient is right to one per cent."""
+
+
+DRIFT = 0.9
+"""The center of two nudged states moves on when its share of their residual is more than this
+part of what is allowed; less than one, so that what is left for their difference is not zero."""
 
 
 class Parameters(NamedTuple):
@@ -64,14 +68,26 @@ class Relaxed(NamedTuple):
     finite: bool
 
 
+class Pair(NamedTuple):
+    """See ``kernels.base.Pair``: the same fields, as arrays."""
+
+    up: Array
+    down: Array
+    residual: Array
+    error_bound: Array
+    scale: Array
+    steps: int
+    converged: bool
+    finite: bool
+
+
 class Step(NamedTuple):
     """What one training step computed: output, loss, the three equilibria, the gradients."""
 
     output: Array
     loss: float
     free: Relaxed
-    up: Relaxed
-    down: Relaxed
+    nudged: Pair
     gradients: Parameters
 
 
@@ -147,32 +163,80 @@ def free_phase(
     )  # fmt: skip
 
 
+def relax_pair(
+    weight: Array,
+    drive: Array,
+    push: Array,
+    state: Array,
+    product: Array,
+    *,
+    tol: float,
+    max_steps: int,
+    contraction: float | None = None,
+    record: list[tuple[Array, Array]] | None = None,
+) -> Pair:
+    """Both equilibria of ``h = tanh(drive ∓ push + h·W)``, relaxed together.
+
+    They are written as ``center ± shift``. A product is linear, so ``center·W`` and ``shift·W``
+    give both images; the center hardly moves from the free equilibrium (to first order in β it
+    does not move), so a step mostly costs the one product with the shift. A sample is done when
+    the residual of either sign is proven below ``tol`` of its activity and that of the shift below
+    ``NUDGE_SLACK·tol`` of the shift.
+    """
+    hidden, eps = state.shape[1], np.finfo(state.dtype).eps
+    factor = 1.0 if contraction is None else contraction
+    center, shift, moved = state, np.zeros_like(state), np.zeros_like(state)
+    up, down = np.zeros_like(state), np.zeros_like(state)
+    odd, even, gap, size, reach = np.zeros((5, len(state)), state.dtype)
+    done = np.zeros(len(state), bool)
+    for steps in range(1, max_steps + 1):
+        active = ~done
+        up[active] = np.tanh((drive - push) + (product + moved))[active]
+        down[active] = np.tanh((drive + push) + (product - moved))[active]
+        half, middle = 0.5 * (up - down), 0.5 * (up + down)
+        turn, drift = half - shift, middle - center
+        worse = np.maximum(norm(drift + turn), norm(drift - turn))
+        odd, even, gap, reach, size = (
+            np.where(active, new, old)
+            for new, old in (
+                (norm(turn), odd), (norm(drift), even), (worse, gap), (norm(half), reach),
+                (norm(middle), size),
+            )
+        )  # fmt: skip
+        if record is not None:
+            record.append((up.copy(), down.copy()))
+        scale = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
+        exact = ROUNDING_FLOOR * eps * size
+        apart = (factor * odd <= NUDGE_SLACK * tol * reach) | (odd <= exact)
+        done |= (apart & (factor * gap <= tol * scale)) | (gap <= exact)
+        finite = bool(np.isfinite(gap).all())
+        if done.all() or not finite or steps == max_steps:
+            break
+        shift = np.where(done[:, None], shift, half)
+        moved = np.where(done[:, None], moved, shift @ weight)
+        recentred = ((factor * even > DRIFT * tol * scale) & ~done)[:, None]
+        center = np.where(recentred, middle, center)
+        product = np.where(recentred, center @ weight, product)
+    if contraction is not None and contraction < 1:
+        bound = (factor * gap + hidden * eps * size) / (1 - factor)
+    else:
+        bound = np.full(len(gap), np.inf)
+    return Pair(up, down, factor * gap / scale, bound, scale, steps, bool(done.all()), finite)
+
+
 def nudged_phases(
     weight: Array,
     drive: Array,
     free: Relaxed,
     direction: Array,
     settings: Settings,
-    record: list[Array] | None = None,
-) -> tuple[Relaxed, Relaxed]:
-    """The equilibria at +β and −β: ``h = tanh(drive ∓ β·direction + h·W)``.
-
-    The first starts at the last free iterate, the second at the mirror image of the first's last
-    iterate; a product with W is linear, so both starts have a known one.
-    """
-    settle = partial(
-        relax,
-        weight,
-        tol=settings.tol,
-        max_steps=settings.max_steps,
-        contraction=settings.radius,
-        record=record,
-    )
-    push = settings.beta * direction
-    up = settle(drive - push, free.state, free.product, origin=free.image)
-    mirror = 2 * free.state - up.state, 2 * free.product - up.product
-    down = settle(drive + push, *mirror, scale=up.scale)
-    return up, down
+    record: list[tuple[Array, Array]] | None = None,
+) -> Pair:
+    """The equilibria at +β and −β: ``h = tanh(drive ∓ β·direction + h·W)``."""
+    return relax_pair(
+        weight, drive, settings.beta * direction, free.state, free.product,
+        tol=settings.tol, max_steps=settings.max_steps, contraction=settings.radius, record=record,
+    )  # fmt: skip
 
 
 def normalise(cotangent: Array) -> tuple[Array, Array]:
@@ -259,12 +323,12 @@ def training_step(params: Parameters, x: Array, target: Array, settings: Setting
     output = free.image @ params.weight_out.T + params.bias_out
     loss, error = cross_entropy(output, target)
     direction, scale = normalise(error @ params.weight_out)
-    up, down = nudged_phases(ball.weight, drive, free, direction, settings)
-    delta, mean, bias = contrast(up.image, down.image, (0.5 / settings.beta) * scale)
+    nudged = nudged_phases(ball.weight, drive, free, direction, settings)
+    delta, mean, bias = contrast(nudged.up, nudged.down, (0.5 / settings.beta) * scale)
     # w(h₊h₊ᵀ − h₋h₋ᵀ) is the symmetric part of 2wΔh̄ᵀ, which `ball_gradient` takes.
     recurrent = ball_gradient(delta.T @ mean, ball)
     gradients = Parameters(delta.T @ x, bias, recurrent, error.T @ free.image, error.sum(0))
-    return Step(output, loss, free, up, down, gradients)
+    return Step(output, loss, free, nudged, gradients)
 
 
 def cross_entropy(output: Array, target: Array) -> tuple[float, Array]:

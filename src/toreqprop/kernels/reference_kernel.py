@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels import reference
-from toreqprop.kernels.base import Kernel, Limits, Relaxed
+from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
 
 
 class NumpyKernel(Kernel):
@@ -47,6 +47,33 @@ class NumpyKernel(Kernel):
         return Relaxed(
             *(_tensor(a, drive.dtype) for a in found[:6]),  # type: ignore[call-arg, arg-type]
             *found[6:],
+        )
+
+    def relax_pair(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        direction: Tensor,
+        beta: float,
+        state: Tensor,
+        product: Tensor,
+        limits: Limits,
+        *,
+        record: list[tuple[Tensor, Tensor]] | None = None,
+    ) -> Pair:
+        states: list[tuple[reference.Array, reference.Array]] = []
+        found = reference.relax_pair(
+            *(_array(t) for t in (weight, drive, beta * direction, state, product)),
+            tol=limits.tol,
+            max_steps=limits.max_steps,
+            contraction=limits.contraction,
+            record=states,
+        )
+        if record is not None:
+            record.extend((torch.from_numpy(up), torch.from_numpy(down)) for up, down in states)
+        return Pair(
+            *(_tensor(a, drive.dtype) for a in found[:5]),  # type: ignore[call-arg, arg-type]
+            *found[5:],
         )
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:

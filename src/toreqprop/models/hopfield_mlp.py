@@ -10,15 +10,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from typing_extensions import Self
 
-from toreqprop.energies import Activation, LayeredEnergy, Params, SpectralBall, Tanh
+from toreqprop.energies import Activation, LayeredEnergy, NearIdentity, Params, SpectralBall, Tanh
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.solution import State
-from toreqprop.solvers import GaussSeidel, Solver
+from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
 Output = Literal["readout", "free"]
+Start = Literal["random", "identity"]
 
 
 class HopfieldMLP(EquilibriumModel):
@@ -33,6 +35,12 @@ class HopfieldMLP(EquilibriumModel):
         spectral_norm: keep the couplings between layers so weak that the plain map contracts with
             factor ``radius``; Gauss-Seidel sweeps settle without it, but then nothing is certified.
         radius: that contraction factor.
+        exact_norm: bound the couplings' norms by singular values instead of a cheap upper bound
+            that is loose for dense matrices.
+        start: "random" couplings, or "identity": then a signal crosses any number of layers.
+        feedback: strength of the way back between layers, against one for the way up; below one
+            activity need not fade on its way up a deep stack. The certified contraction is then
+            in a norm that weights the layers.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, sizes[0]), output (batch, sizes[-1]).
@@ -46,6 +54,9 @@ class HopfieldMLP(EquilibriumModel):
         output: Output = "readout",
         spectral_norm: bool = True,
         radius: float = 0.95,
+        exact_norm: bool = False,
+        start: Start = "random",
+        feedback: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float = 1e-3,
@@ -59,8 +70,16 @@ class HopfieldMLP(EquilibriumModel):
             )
         if output not in ("readout", "free"):
             raise InvalidInputError(f'output must be "readout" or "free", got {output!r}.')
+        if start not in ("random", "identity"):
+            raise InvalidInputError(f'start must be "random" or "identity", got {start!r}.')
+        if not 0 < feedback <= 1:
+            raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}.")
         super().__init__(
-            LayeredEnergy(Tanh() if activation is None else activation),
+            LayeredEnergy(
+                Tanh() if activation is None else activation,
+                feedback,
+                len(sizes) - (output == "readout") - 1,
+            ),
             gradient=gradient,
             solver=GaussSeidel() if solver is None else solver,
             tol=tol,
@@ -71,15 +90,52 @@ class HopfieldMLP(EquilibriumModel):
         self.output: Output = output
         self.spectral_norm = spectral_norm
         self.radius = radius
+        self.exact_norm = exact_norm
+        self.start: Start = start
+        self.feedback = feedback
         free = self.sizes if output == "free" else self.sizes[:-1]
         self.layers = nn.ModuleList(
             nn.Linear(below, above) for below, above in itertools.pairwise(free)
         )
+        self.gain = len(self.layers) ** 0.5 if start == "identity" else 1.0
         self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
+        edge = 1.0 / _chain_norm([feedback**0.5] * max(1, len(self.layers) - 1))
+        if start == "identity":
+            rate = 1.0 / len(self.layers)
+            for layer in self._couplings():
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
+                parametrize.register_parametrization(layer, "weight", NearIdentity(edge, rate))
+                parametrize.register_parametrization(layer, "bias", NearIdentity(0.0, rate))
         if spectral_norm and len(self.layers) > 1:
-            limit = radius / _chain_norm([1.0] * (len(self.layers) - 1))
-            for layer in list(self.layers)[1:]:
-                parametrize.register_parametrization(layer, "weight", SpectralBall(limit))
+            for layer in self._couplings():
+                ball = SpectralBall(radius * edge, exact_norm)
+                parametrize.register_parametrization(layer, "weight", ball)
+
+    @classmethod
+    def deep(cls, inputs: int, width: int, layers: int, outputs: int, **options: Any) -> Self:
+        """A stack of any depth that still learns: near the edge of stability, certified below it.
+
+        Couplings start at the identity, the way back is a little weaker than the way up, so that
+        activity crosses the stack undiminished, and accelerated sweeps settle in a number of steps
+        that does not grow with depth. So close to the edge a nudge moves much, and what it moves
+        fades on its way down: hence the small β and tolerance. Use it in double precision.
+        ``options`` replace any of these choices.
+        """
+        chosen: dict[str, Any] = {
+            "radius": 0.99,
+            "exact_norm": True,
+            "start": "identity",
+            "feedback": 0.75,
+            "gradient": CenteredEP(0.01),
+            "solver": Anderson(6, GaussSeidel("sequential")),
+            "tol": 1e-6,
+            "max_steps": 1000,
+        }
+        return cls([inputs, *[width] * layers, outputs], **(chosen | options))
+
+    def _couplings(self) -> list[nn.Linear]:
+        return list(self.layers)[1:]  # type: ignore[return-value]
 
     def system_parameters(self) -> Params:
         found: list[Tensor] = []
@@ -88,7 +144,7 @@ class HopfieldMLP(EquilibriumModel):
         return tuple(found)
 
     def readout_from(self, state: State) -> Tensor:
-        return state[-1] if self.readout is None else self.readout(state[-1])
+        return state[-1] if self.readout is None else self.readout(self.gain * state[-1])
 
     def check_input(self, x: Tensor) -> None:
         check_batch(x, self.sizes[0], self.layers[0].bias.dtype)  # type: ignore[arg-type]
@@ -98,13 +154,19 @@ class HopfieldMLP(EquilibriumModel):
         """An upper bound on the plain map's Lipschitz constant.
 
         The Jacobian is block tridiagonal with the couplings ``W_l`` off its diagonal; its norm is
-        at most that of the small tridiagonal matrix of their norms.
+        at most that of the small tridiagonal matrix of their norms. With ``feedback`` γ < 1 the
+        couplings are ``√γ·W_l`` in the norm that weights each layer by its temperature; the bound
+        is on the Lipschitz constant in that norm, hence on the rate of convergence.
         """
         norms = [
-            float(torch.linalg.matrix_norm(layer.weight.detach(), ord=2))  # type: ignore[operator]
-            for layer in list(self.layers)[1:]
+            self.feedback**0.5 * float(torch.linalg.matrix_norm(layer.weight.detach(), ord=2))
+            for layer in self._couplings()
         ]
         return _chain_norm(norms)
+
+    def _exact_contraction(self) -> float | None:
+        # With weak feedback the factor holds in another norm than that of the error bound.
+        return super()._exact_contraction() if self.feedback == 1 else None
 
     def config(self) -> dict[str, Any]:
         return {
@@ -113,6 +175,9 @@ class HopfieldMLP(EquilibriumModel):
             "output": self.output,
             "spectral_norm": self.spectral_norm,
             "radius": self.radius,
+            "exact_norm": self.exact_norm,
+            "start": self.start,
+            "feedback": self.feedback,
             "gradient": self.gradient,
             "solver": self.solver,
             "tol": self.tol,

@@ -18,13 +18,23 @@ class Anderson(Solver):
 
     ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences.
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
+    ``inner`` is the method whose evaluations are extrapolated: by default the plain map, and
+    ``GaussSeidel()`` sweeps for deep layered systems.
     """
 
     memory: int = 4
+    inner: Solver | None = None
 
     def __post_init__(self) -> None:
         if self.memory < 1:
             raise InvalidInputError(f"memory must be >= 1, got {self.memory}. Typical: 3 to 6.")
+
+    @property
+    def plain(self) -> bool:  # type: ignore[override]
+        return self.inner is None or self.inner.plain
+
+    def evaluate(self, system: Dynamics, state: State) -> State:
+        return system.map(state) if self.inner is None else self.inner.evaluate(system, state)
 
     def init(self, system: Dynamics, state: State) -> tuple[Tensor, ...]:
         return ()

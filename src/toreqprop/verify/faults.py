@@ -13,7 +13,7 @@ from torch import Tensor
 from toreqprop.energies import Gradients
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.gradients.base import Problem
-from toreqprop.kernels import Kernel, Limits, Relaxed
+from toreqprop.kernels import Kernel, Limits, Pair, Relaxed
 from toreqprop.solution import State
 
 
@@ -50,11 +50,29 @@ class FaultyKernel(Kernel):
         limits: Limits,
         **rest: Any,
     ) -> Relaxed:
+        weight, limits = self._spoil(weight, limits)
+        return self.right.relax(weight, drive, state, product, limits, **rest)
+
+    def relax_pair(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        direction: Tensor,
+        beta: float,
+        state: Tensor,
+        product: Tensor,
+        limits: Limits,
+        **rest: Any,
+    ) -> Pair:
+        weight, limits = self._spoil(weight, limits)
+        return self.right.relax_pair(weight, drive, direction, beta, state, product, limits, **rest)
+
+    def _spoil(self, weight: Tensor, limits: Limits) -> tuple[Tensor, Limits]:
         if self.fault == "transposed weight":
             weight = weight.mT.contiguous()
         if self.fault == "one step less":
             limits = Limits(limits.tol, max(1, limits.max_steps - 1), limits.contraction)
-        return self.right.relax(weight, drive, state, product, limits, **rest)
+        return weight, limits
 
     def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         direction, rms = self.right.normalise(cotangent)
