@@ -1,18 +1,22 @@
 # Two commands do everything on a fresh machine with Python, pip and make:
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
-# and `make wheel` builds the wheel and uses it in an empty environment.
+# `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
+# environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark test lint types tests wheel clean
+.PHONY: benchmark test docs lint types tests wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
 
 test: lint types tests
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -29,8 +33,8 @@ wheel:
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,dev,docs]"
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache

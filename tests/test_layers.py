@@ -14,7 +14,7 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
     {"bench"},
-    {"sklearn", "tasks"},
+    {"plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},
     {"models"},

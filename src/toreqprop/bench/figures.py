@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-COLOURS = {"backprop": "#8a6d3b", "ep": "#1f6feb"}
+from toreqprop.plots import plain_style, svg
+from toreqprop.plots.relaxation import draw_residual
+from toreqprop.plots.style import BLUE, GREY, ORANGE, VERMILION
+from toreqprop.plots.training import curves, draw_curve
+
+COLOURS = {"backprop": ORANGE, "ep": BLUE}
 NAMES = {"backprop": "backprop", "ep": "EP (LoopedMLP, SN)"}
-_GREY = "#6b7280"
 
 _WIDE, _SQUARE = (4.6, 3.0), (3.6, 3.8)
 
@@ -48,8 +48,8 @@ def _task_figures(name: str, task: dict[str, Any], runs: list[Report]) -> dict[s
 
 def _gap(axes: Any, tasks: list[dict[str, Any]]) -> None:
     margin = tasks[0]["comparison"]["margin"]
-    axes.axvspan(-margin, margin, color=_GREY, alpha=0.12, lw=0, label=f"±{margin:g} point")
-    axes.axvline(0, color=_GREY, lw=0.8)
+    axes.axvspan(-margin, margin, color=GREY, alpha=0.12, lw=0, label=f"±{margin:g} point")
+    axes.axvline(0, color=GREY, lw=0.8)
     for row, task in enumerate(reversed(tasks)):
         gap = task["comparison"]["gap"]
         if gap["low"] is not None:
@@ -64,29 +64,27 @@ def _learning(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
     lowest = 100.0
     for model, colour in COLOURS.items():
         for index, run in enumerate(m for m in runs if m["run"]["model"] == model):
-            epochs = [row["epoch"] for row in run["epochs"]]
-            scores = [100 * row["accuracy"] for row in run["epochs"]]
-            lowest = min(lowest, *scores)
+            found = curves(run["epochs"])
             label = NAMES[model] if index == 0 else None
-            single = "o" if len(epochs) == 1 else None
-            axes.plot(epochs, scores, color=colour, lw=1.3, alpha=0.8, label=label, marker=single)
+            style = "-" if model == "ep" else "--"
+            draw_curve(
+                axes, found["epochs"], found["accuracy"], colour=colour, label=label, style=style
+            )
+            lowest = min(lowest, *found["accuracy"])
     if lowest <= task["chance"] + 5:
-        axes.axhline(task["chance"], color=_GREY, lw=0.8, ls="--", label="chance")
+        axes.axhline(task["chance"], color=GREY, lw=0.8, ls=":", label="chance")
     axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy (%)")
     axes.legend(loc="lower right")
 
 
 def _relaxation(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
-    colours = {"free": COLOURS["ep"], "nudged": "#b3417a"}
     for index, run in enumerate(m for m in runs if m["curves"]):
-        for phase, colour in colours.items():
-            worst = run["curves"][phase]["worst"]
+        for phase in ("free", "nudged"):
             label = f"{phase} phase" if index == 0 else None
-            steps = range(1, len(worst) + 1)
-            axes.semilogy(steps, worst, color=colour, lw=1.3, alpha=0.8, label=label)
+            draw_residual(axes, run["curves"][phase]["worst"], phase, label=label)
     axes.axhline(
-        task["relaxation"]["tolerance"], color=_GREY, lw=0.8, ls="--", label="tolerance in training"
+        task["relaxation"]["tolerance"], color=GREY, lw=0.8, ls="--", label="tolerance in training"
     )
     axes.set_xlabel("relaxation step")
     axes.set_ylabel("worst relative residual")
@@ -113,14 +111,15 @@ def _confusion(axes: Any, runs: list[Report], model: str) -> None:
 
 
 def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
-    for runs, colour, label in ((loose, "#c2410c", "without"), (kept, COLOURS["ep"], "with")):
+    arms = ((loose, VERMILION, "--", "without"), (kept, COLOURS["ep"], "-", "with"))
+    for runs, colour, style, word in arms:
         for index, run in enumerate(runs):
-            values = [row["lipschitz"] for row in run["epochs"]]
-            name = f"{label} spectral norm" if index == 0 else None
-            epochs = range(1, len(values) + 1)
-            single = "o" if len(values) == 1 else None
-            axes.plot(epochs, values, color=colour, lw=1.3, alpha=0.8, label=name, marker=single)
-    axes.axhline(1.0, color=_GREY, lw=0.8, ls="--")
+            found = curves(run["epochs"])
+            label = f"{word} spectral norm" if index == 0 else None
+            draw_curve(
+                axes, found["epochs"], found["lipschitz"], colour=colour, label=label, style=style
+            )
+    axes.axhline(1.0, color=GREY, lw=0.8, ls=":")
     axes.set_xlabel("epoch")
     axes.set_ylabel("largest Lipschitz constant")
     axes.legend(loc="best")
@@ -128,41 +127,3 @@ def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
 
 def _runs(report: Report, task: str) -> list[Report]:
     return [m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None]
-
-
-def svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
-    """Draw on fresh axes; the text holds no date, and ids that are this figure's own."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure.subplots())
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    for reference in ('id="', 'href="#', "url(#"):
-        svg = svg.replace(reference, f"{reference}{name}-")
-    # Without a size of its own the figure takes the width the page gives it.
-    head, rest = svg.split(">", 1)
-    return re.sub(r' (width|height)="[^"]*"', "", head) + ">" + rest
-
-
-@contextmanager
-def plain_style() -> Iterator[None]:
-    import matplotlib as mpl
-
-    with mpl.rc_context(
-        {
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "legend.frameon": False,
-            "legend.fontsize": 8,
-            "svg.fonttype": "none",
-            "figure.facecolor": "none",
-            "savefig.transparent": True,
-        }
-    ):
-        yield

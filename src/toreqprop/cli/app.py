@@ -16,6 +16,7 @@ from toreqprop.cli import (
     estimators,
     info,
     memory,
+    plot,
     predict,
     sklearn,
     speed,
@@ -65,6 +66,7 @@ def settings(
 
 
 app.add_typer(data.app, name="data")
+app.add_typer(plot.app, name="plot")
 app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)

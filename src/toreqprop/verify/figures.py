@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from toreqprop.bench.figures import plain_style, svg
+from toreqprop.plots import plain_style, svg
+from toreqprop.plots.style import CYCLE, GREY, STYLES
 from toreqprop.verify.report import Report
-
-COLOURS = ("#8a6d3b", "#1f6feb", "#0f766e", "#b45309", "#7c3aed", "#be123c")
-STYLES = ("-", "-", "--", ":", "-.", "--")
-_GREY = "#6b7280"
 
 
 def draw(report: Report) -> dict[int, list[str]]:
@@ -31,7 +28,7 @@ def _draw(figure: dict[str, Any], axes: Any) -> None:
     else:
         _curves(axes, figure)
     for k, (label, level) in enumerate(figure["lines"].items()):
-        axes.axhline(level, color=_GREY, lw=0.9, ls=("--", ":", "-.")[k % 3], label=label)
+        axes.axhline(level, color=GREY, lw=0.9, ls=("--", ":", "-.")[k % 3], label=label)
     if figure["log_x"]:
         axes.set_xscale("log")
     if figure["log_y"]:
@@ -44,9 +41,9 @@ def _draw(figure: dict[str, Any], axes: Any) -> None:
 def _curves(axes: Any, figure: dict[str, Any]) -> None:
     for k, series in enumerate(figure["series"]):
         marker = "o" if len(series["x"]) <= 12 else None
-        colour, style = COLOURS[k % len(COLOURS)], STYLES[k % len(STYLES)]
+        colour, style = CYCLE[k % len(CYCLE)], STYLES[k % len(STYLES)]
         axes.plot(
-            series["x"], series["y"], style, color=colour, lw=1.5, marker=marker, ms=4,
+            series["x"], series["y"], ls=style, color=colour, lw=1.5, marker=marker, ms=4,
             label=series["label"],
         )  # fmt: skip
 
@@ -58,7 +55,7 @@ def _bars(axes: Any, figure: dict[str, Any]) -> None:
     for k, name in enumerate(names):
         places = [g + (k - (len(names) - 1) / 2) * width for g in range(len(groups))]
         heights = [group["y"][k] for group in groups]
-        bars = axes.bar(places, heights, 0.92 * width, color=COLOURS[k % len(COLOURS)], label=name)
+        bars = axes.bar(places, heights, 0.92 * width, color=CYCLE[k % len(CYCLE)], label=name)
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
     axes.set_xticks(range(len(groups)), [group["label"] for group in groups])
     axes.set_ylim(0, 118)

@@ -6,8 +6,9 @@ import torch
 
 from toreqprop.bench.beta_sweep import sweep_beta
 from toreqprop.bench.unnudged import UnnudgedEP
-from toreqprop.certificate import Certificate, certify
+from toreqprop.certificate import MIN_COSINE, Certificate, certify
 from toreqprop.gradients import CenteredEP, GradientEstimator
+from toreqprop.plots.alignment import angle, short_name
 from toreqprop.training import TrainingConfig, fit
 from toreqprop.verify.faults import WrongSign
 from toreqprop.verify.levels import Level
@@ -24,7 +25,7 @@ SLOPE_BETAS = (0.003, 0.01, 0.03, 0.1)
 def run(context: Context) -> Measurements:
     hidden = context.level.pick(64, 128, 128)
     epochs = context.level.pick((0, 1, 4), (0, 1, 5, 15), (0, 1, 5, 15, 30))
-    over_training: list[tuple[object, ...]] = []
+    over_training: list[tuple[int, int, str, float, float]] = []
     over_beta: list[tuple[object, ...]] = []
     trained, swept = [], []
     for seed in context.seeds:
@@ -76,6 +77,7 @@ def run(context: Context) -> Measurements:
             ),
         ),
         figures=(
+            _angles(over_training, context.seed),
             Figure(
                 "Gradient error against β in float64",
                 "β",
@@ -92,6 +94,24 @@ def run(context: Context) -> Measurements:
                 log_y=True,
             ),
         ),
+    )
+
+
+def _angles(rows: list[tuple[int, int, str, float, float]], seed: int) -> Figure:
+    """The angle to the exact gradient over training, one curve per tensor of the first seed."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for owner, epoch, tensor, cosine, _ in rows:
+        if owner == seed:
+            curves.setdefault(short_name(tensor), []).append((epoch, angle(cosine)))
+    return Figure(
+        f"Angle between EP's gradient and the exact one over training, seed {seed}",
+        "epochs trained",
+        "angle, degrees",
+        tuple(
+            Series(name, tuple(e for e, _ in points), tuple(a for _, a in points))
+            for name, points in curves.items()
+        ),
+        lines={f"cosine {MIN_COSINE:g}": angle(MIN_COSINE)},
     )
 
 

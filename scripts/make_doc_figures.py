@@ -1,0 +1,58 @@
+"""Draw the figures of the documents with the library itself, into docs/figures/.
+
+Run it after a change of `toreqprop.plots`; the commands are those a reader would use.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from toreqprop.cli import app
+from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
+from toreqprop.plots import plain_style, save
+from toreqprop.plots.style import BLUE, GREEN, INK, VERMILION, finish, new_figure
+from toreqprop.solvers import FixedPoint, Tolerance, solve
+
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+KINDS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
+
+
+def landscape(folder: Path) -> Path:
+    """The energy of one neuron, free and under two nudges, with the equilibria the solver finds."""
+    params = DenseParams(
+        torch.tensor([[1.0]]), torch.tensor([0.0]), torch.tensor([[0.5]], dtype=torch.float32)
+    )
+    system = System.bind(DenseEnergy(), torch.tensor([[0.3]]), params)
+    states = torch.linspace(-0.2, 0.98, 200)[:, None]
+    wide = System.bind(DenseEnergy(), torch.full((200, 1), 0.3), params)
+    looks = (
+        (0.0, BLUE, "-", "free"),
+        (0.2, VERMILION, "--", "β = +0.2"),
+        (-0.2, GREEN, ":", "β = −0.2"),
+    )
+    with plain_style():
+        figure, (axes,) = new_figure(1, width=5.2, height=3.4)
+        for beta, colour, style, label in looks:
+            at, along = system, wide
+            if beta:
+                at = system.nudged(LinearNudge((torch.ones(1, 1),), beta))
+                along = wide.nudged(LinearNudge((torch.ones(200, 1),), beta))
+            found = solve(at, at.initial_state(), FixedPoint(), Tolerance(1e-6, 200)).state
+            axes.plot(states[:, 0], along.energy((states,)), color=colour, ls=style, label=label)
+            axes.plot(float(found[0]), float(at.energy(found)), "o", color=INK, ms=5, zorder=5)
+        axes.set_title("The nudge tilts the energy; the equilibrium (dot) rolls")
+        finish(axes, "state s of one neuron", "E(s) + β·C(s),  C(s) = s")
+    return save(figure, folder / "landscape.svg")
+
+
+def main(folder: Path = FOLDER) -> None:
+    landscape(folder)
+    for kind in KINDS:
+        app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:]))

@@ -1,0 +1,151 @@
+"""Tables and sentences of the documents, each figure read from results/*.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+Report = dict[str, Any]
+
+
+def load(name: str) -> Report:
+    """One file of results."""
+    return json.loads((RESULTS / name).read_text())
+
+
+def speed_table() -> list[str]:
+    """Time of a training step over backpropagation's, a row for each size."""
+    rows = load("speed.json")["rows"]
+    names = [t["name"] for t in rows[0]["timings"]]
+    lines = [
+        "| batch, inputs, hidden | " + " | ".join(names) + " |",
+        "|---|" + "---|" * len(names),
+    ]
+    for row in rows:
+        ratios = {t["name"]: t["median_ratio"] for t in row["timings"]}
+        sizes = f"{row['batch']}, {row['inputs']}, {row['hidden']}"
+        cells = [f"{ratios[n]:.2f}" if n in ratios else "–" for n in names]
+        lines.append(f"| {sizes} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def memory_table() -> list[str]:
+    """Peak memory of a training step against relaxation steps."""
+    found = load("memory.json")
+    points = found["against_steps"]
+    steps = sorted({p["steps"] for p in points})
+    lines = [
+        "| MB after | " + " | ".join(f"{s} steps" for s in steps) + " | growth |",
+        "|---|" + "---|" * (len(steps) + 1),
+    ]
+    for method, growth in found["growth_from_fewest_to_most_steps"].items():
+        peaks = {p["steps"]: p["peak_mb"] for p in points if p["method"] == method}
+        cells = " | ".join(f"{peaks[s]:.1f}" for s in steps)
+        lines.append(f"| {method} | {cells} | {growth:.2f}× |")
+    return lines
+
+
+def accuracy_table(name: str) -> list[str]:
+    """EP next to backpropagation, with what it took."""
+    lines = [
+        "| Task | Backpropagation | EP | Gap, points | Training time, EP / backpropagation |",
+        "|---|---|---|---|---|",
+    ]
+    for task in load(name)["tasks"]:
+        if task["status"] == "NOT RUN":
+            lines.append(f"| {task['title']} | not run | not run | | |")
+            continue
+        scores = [_percent(task["models"][m]["accuracy"]) for m in ("backprop", "ep")]
+        gap, ratio = task["comparison"]["gap"]["mean"], task["timing"]["ratio"]
+        lines.append(f"| {task['title']} | {scores[0]} | {scores[1]} | {gap:+.2f} | {ratio:.1f}× |")
+    return lines
+
+
+def _percent(summary: Report) -> str:
+    spread = "" if summary["sd"] is None else f" ± {summary['sd']:.2f}"
+    return f"{summary['mean']:.2f}{spread} %"
+
+
+def bias_table() -> list[str]:
+    """Relative error of the gradient at a few β, and the smallest error of each estimator."""
+    found = load("beta_sweep.json")
+    names = list(dict.fromkeys(p["estimator"] for p in found["points"]))
+    shown = (0.001, 0.01, 0.1, 1.0)
+    heads = " | ".join(f"β = {b:g}" for b in shown)
+    lines = [
+        f"| float32 | {heads} | smallest, at β | float64: smallest |",
+        "|---|" + "---|" * (len(shown) + 2),
+    ]
+    for name in names:
+        points = [p for p in found["points"] if (p["estimator"], p["dtype"]) == (name, "float32")]
+        near = [min(points, key=lambda p, b=b: abs(p["beta"] / b - 1)) for b in shown]
+        cells = " | ".join(f"{p['error']:.0e}" for p in near)
+        single, double = (found["floors"][f"{name}, {d}"] for d in ("float32", "float64"))
+        lines.append(
+            f"| {name} | {cells} | {single['error']:.0e}, {single['beta']:.0e} "
+            f"| {double['error']:.0e} |"
+        )
+    return lines
+
+
+def no_nudge_sentence() -> list[str]:
+    """How far random features get: the reason why small tasks prove little."""
+    report = load("benchmark.json")
+    control = next(c for c in report["controls"] if c["name"] == "no-nudge")
+    task = next(t for t in report["tasks"] if t["task"] == control["task"])
+    random = control["models"]["ep"]["accuracy"]["mean"]
+    trained = task["models"]["ep"]["accuracy"]["mean"]
+    return [
+        f"On {task['title']} a network whose hidden weights never change, with only the readout "
+        f"trained, reaches {random:.2f} %; the trained one {trained:.2f} %."
+    ]
+
+
+def gap_sentences() -> list[str]:
+    """The gaps whose interval lies on one side of zero, each way."""
+    lines = []
+    for task in load("benchmark.json")["tasks"]:
+        gap = task.get("comparison", {}).get("gap", {"low": None})
+        if gap["low"] is None or gap["low"] <= 0 <= gap["high"]:
+            continue
+        side = "behind" if gap["mean"] < 0 else "ahead of"
+        lines.append(
+            f"* {task['title']}: EP is {side} backpropagation by {abs(gap['mean']):.2f} points, "
+            f"95 % interval of the gap [{gap['low']:+.2f}, {gap['high']:+.2f}]."
+        )
+    return lines or ["* None: every interval includes zero."]
+
+
+def seeds_sentence(name: str) -> list[str]:
+    """How many seeds stand behind a table."""
+    seeds = load(name)["seeds"]
+    listed = ", ".join(str(s) for s in seeds)
+    return [f"Seed{'s' if len(seeds) > 1 else ''} {listed}."]
+
+
+def conditions() -> list[str]:
+    """What all of this was measured on."""
+    found = load("benchmark.json")["environment"]
+    torch = found["packages"]["torch"]
+    return [
+        f"Measured with torch {torch} and Python {found['python']} on {found['cores']} cores of "
+        f"{found['cpu']} ({found['system']}), one thread per run. No GPU was used."
+    ]
+
+
+BLOCKS = {
+    "speed": speed_table,
+    "memory": memory_table,
+    "accuracy": lambda: accuracy_table("benchmark.json"),
+    "accuracy-full": lambda: accuracy_table("full-data/benchmark.json"),
+    "gaps": gap_sentences,
+    "seeds": lambda: seeds_sentence("benchmark.json"),
+    "seeds-full": lambda: seeds_sentence("full-data/benchmark.json"),
+    "bias": bias_table,
+    "no-nudge": no_nudge_sentence,
+    "conditions": conditions,
+}

@@ -1,0 +1,150 @@
+"""What the site adds to docs/: results pages rendered from JSON, figures, root documents.
+
+Nothing is typed here: a page of results is a template filled with results/*.json at build time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import result_tables as tables
+from mkdocs.structure.files import File, Files
+
+from toreqprop.bench.reports import render as render_benchmark
+from toreqprop.verify.report_files import render as render_verification
+
+ROOT, RESULTS = tables.ROOT, tables.RESULTS
+STATIC = (
+    "beta_sweep.svg",
+    "memory.svg",
+    "benchmark.html",
+    "verification.html",
+    "benchmark.json",
+    "verification.json",
+    "speed.json",
+    "memory.json",
+    "beta_sweep.json",
+)
+
+
+def benchmark_page() -> str:
+    page = render_benchmark("benchmark.md.j2", tables.load("benchmark.json"))
+    return page + elsewhere("benchmark")
+
+
+def elsewhere(name: str) -> str:
+    """Where the same measurements stand in other forms."""
+    return f"\n\nWith figures: [one page]({name}-report.html). Every number: [JSON]({name}.json).\n"
+
+
+def full_data_page() -> str:
+    return render_benchmark("benchmark.md.j2", tables.load("full-data/benchmark.json"))
+
+
+def verification_page() -> str:
+    page = render_verification("notebook.md.j2", tables.load("verification.json"))
+    return page + elsewhere("verification")
+
+
+def overview_page() -> str:
+    verified = tables.load("verification.json")["overall"]
+    counts = ", ".join(f"{n} {status}" for status, n in verified["counts"].items() if n)
+    parts = [
+        "# Results",
+        "",
+        "Every figure here is read from `results/*.json` when the site is built.",
+        "",
+        "## Accuracy next to backpropagation",
+        "",
+        *tables.accuracy_table("benchmark.json"),
+        "",
+        "[Full report](benchmark.md); on all images:",
+        "",
+        *tables.accuracy_table("full-data/benchmark.json"),
+        "",
+        *tables.no_nudge_sentence(),
+        "",
+        "## Verification",
+        "",
+        f"{verified['verified']} tracks ran: {counts}. [Each with its evidence](verification.md).",
+        "",
+        "## Cost",
+        "",
+        "Time of a training step over backpropagation's:",
+        "",
+        *tables.speed_table(),
+        "",
+        "[Speed and memory](speed.md).",
+        "",
+        *tables.conditions(),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def speed_page() -> str:
+    parts = [
+        "# Speed and memory",
+        "",
+        "Median time of one training step (Adam, cross-entropy) over backpropagation's, all "
+        "methods interleaved in one run of `toreqprop speed`:",
+        "",
+        *tables.speed_table(),
+        "",
+        "Peak memory of one training step, one process for each point, by `toreqprop memory`:",
+        "",
+        *tables.memory_table(),
+        "",
+        "![Peak memory](memory.svg)",
+        "",
+        *tables.conditions(),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "results/index.md": overview_page,
+    "results/benchmark.md": benchmark_page,
+    "results/full-data.md": full_data_page,
+    "results/verification.md": verification_page,
+    "results/speed.md": speed_page,
+    "contributing.md": lambda: (ROOT / "CONTRIBUTING.md").read_text(),
+    "changelog.md": lambda: (ROOT / "CHANGELOG.md").read_text(),
+}
+
+
+LINKS = {
+    "results/verification_notebook.md": "results/verification.md",
+    "results/": "results/",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Paths in the repository and the pages of the site that show them."""
+
+
+def static_uri(name: str) -> str:
+    """Where a file of results goes; a page of the site already has the name of its report."""
+    return f"results/{name.replace('.html', '-report.html')}"
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Add the generated pages and the files of results they point to."""
+    for uri, page in PAGES.items():
+        files.append(File.generated(config, uri, content=page()))
+    for name in STATIC:
+        uri = static_uri(name)
+        files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links that are right in the repository, made right in the site."""
+    uri = page.file.src_uri
+    if uri in ("contributing.md", "changelog.md"):
+        return re.sub(r"\]\(docs/", "](", markdown)
+    up = "../" * uri.count("/")
+    for source, target in LINKS.items():
+        markdown = markdown.replace(f"](../{up}{source}", f"]({up}{target}")
+    return markdown

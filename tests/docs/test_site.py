@@ -1,0 +1,54 @@
+"""What the site adds to docs/: pages rendered from results/*.json."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+pytest.importorskip("mkdocs", reason="pip install toreqprop[docs]")
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("site_hooks")
+
+
+def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
+    texts = {uri: page() for uri, page in hooks.PAGES.items()}
+    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
+    for task in report["tasks"]:
+        shown = f"{task['models']['ep']['accuracy']['mean']:.2f}"
+        assert shown in texts["results/index.md"]
+        assert shown in texts["results/benchmark.md"]
+    for row in json.loads((ROOT / "results" / "speed.json").read_text())["rows"]:
+        for timing in row["timings"]:
+            assert f"{timing['median_ratio']:.2f}" in texts["results/speed.md"]
+    for uri, text in texts.items():
+        assert text.startswith("# "), uri
+        assert not re.search(r"\b(nan|None)\b", text), uri
+
+
+def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
+    pages = {uri.replace(".md", ".html") for uri in hooks.PAGES}
+    assert not pages & {hooks.static_uri(name) for name in hooks.STATIC}
+    for name in hooks.STATIC:
+        assert (ROOT / "results" / name).is_file()
+
+
+def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> None:
+    def turned(uri: str, text: str) -> str:
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+        return hooks.on_page_markdown(text, page=page)
+
+    assert turned("limits.md", "[a](../results/benchmark.md)") == "[a](results/benchmark.md)"
+    notebook = "[a](../../results/verification_notebook.md)"
+    assert turned("how-to/csv.md", notebook) == "[a](../results/verification.md)"
+    assert turned("how-to/csv.md", "[a](../../CONTRIBUTING.md)") == "[a](../contributing.md)"
+    assert turned("contributing.md", "[a](docs/start.md)") == "[a](start.md)"
