@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
-from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
+from toreqprop.energies.attention import (
+    AttentionEnergy,
+    AttentionField,
+    attention_lipschitz,
+    energy_attention_lipschitz,
+)
+from toreqprop.energies.attention_stack import AttentionStackEnergy, AttentionStackField
+from toreqprop.energies.base import Energy, Gradients, Layered, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
@@ -24,6 +31,10 @@ from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 __all__ = [
     "Activation",
     "AsymmetryCorrection",
+    "AttentionEnergy",
+    "AttentionField",
+    "AttentionStackEnergy",
+    "AttentionStackField",
     "ClampNudge",
     "CostNudge",
     "DenseEnergy",
@@ -32,6 +43,7 @@ __all__ = [
     "Energy",
     "Gradients",
     "HardSigmoid",
+    "Layered",
     "LayeredEnergy",
     "Linear",
     "LinearNudge",
@@ -44,6 +56,8 @@ __all__ = [
     "Tanh",
     "VectorField",
     "Wants",
+    "attention_lipschitz",
+    "energy_attention_lipschitz",
     "neurons",
     "per_sample",
     "sample_norm",

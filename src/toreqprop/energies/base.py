@@ -42,6 +42,10 @@ class VectorField(ABC):
         """``σ(u)``, layer by layer."""
         return tuple(self.activation(u) for u in preactivation)
 
+    def deactivate(self, state: State) -> State:
+        """A ``u`` with ``σ(u) = s``, the inverse of :meth:`activate`."""
+        return tuple(self.activation.inverse(s) for s in state)
+
     def field_gradients(
         self, state: State, weight: State, x: Tensor, params: Params, wants: Wants
     ) -> Gradients:
@@ -106,6 +110,24 @@ class Energy(VectorField):
             return torch.stack(terms).sum().real
 
         return differentiate(total, x, params, wants)
+
+
+class Layered(ABC):
+    """A system whose layers are coupled to their neighbours alone, so that they can be swept.
+
+    Given its neighbours, ``s_l ← σ(u_l)`` must not raise the energy: ``Φ`` is convex (linear, for
+    instance) in each layer on its own.
+    """
+
+    @abstractmethod
+    def layer_preactivation(
+        self, layer: int, state: State, drive: Params, params: Params
+    ) -> Tensor:
+        """``u_l`` for one layer, counted from zero."""
+
+    @abstractmethod
+    def layer_activation(self, layer: int, preactivation: Tensor) -> Tensor:
+        """``σ(u_l)`` for one layer."""
 
 
 def differentiate(total, x: Tensor, params: Params, wants: Wants) -> Gradients:  # type: ignore[no-untyped-def]

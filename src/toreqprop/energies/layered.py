@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop.energies.activations import Activation, Tanh
-from toreqprop.energies.base import Energy, Gradients, Params, Wants
+from toreqprop.energies.base import Energy, Gradients, Layered, Params, Wants
 from toreqprop.energies.system import per_sample
 from toreqprop.solution import State
 
 
 @dataclass(frozen=True)
-class LayeredEnergy(Energy):
+class LayeredEnergy(Energy, Layered):
     """``Φ = s₁·(W₁x + b₁) + Σ_{l≥2} s_l·(W_l s_{l−1} + b_l)``; params ``(W₁, b₁, W₂, b₂, …)``.
 
     One weight matrix couples two layers both ways:
@@ -45,6 +45,9 @@ class LayeredEnergy(Energy):
         if layer + 1 == len(state):
             return below
         return torch.addmm(below, state[layer + 1], params[2 * layer + 2])
+
+    def layer_activation(self, layer: int, preactivation: Tensor) -> Tensor:
+        return self.activation(preactivation)
 
     def preactivation(self, state: State, drive: Params, params: Params) -> State:
         return tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from toreqprop.energies import LayeredEnergy, System
+from toreqprop.energies import Layered, System
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
@@ -16,7 +16,7 @@ class GaussSeidel(Solver):
     """Update every other layer at once, then the rest from the new values.
 
     Given its neighbours, a layer's update ``s_l = σ(u_l)`` minimises the energy over that layer
-    exactly, so the energy never increases, with or without contraction; and for the cost of one
+    (or, where ``Φ`` is convex in it, a bound from above that touches), so it never increases, with or without contraction; and for the cost of one
     plain step information crosses two layers. In a nudged phase the sweep starts at the top, where
     the nudge arrives.
     """
@@ -24,7 +24,7 @@ class GaussSeidel(Solver):
     plain: ClassVar[bool] = False
 
     def evaluate(self, system: Dynamics, state: State) -> State:
-        if not isinstance(system, System) or not isinstance(system.field, LayeredEnergy):
+        if not isinstance(system, System) or not isinstance(system.field, Layered):
             raise UnsupportedModelError(
                 "GaussSeidel sweeps need a layered model such as HopfieldMLP: "
                 "use solver=FixedPoint()."
@@ -36,7 +36,8 @@ class GaussSeidel(Solver):
             force = None if system.nudge is None else system.nudge.force(current)
             for layer in range(parity, len(state), 2):
                 u = field.layer_preactivation(layer, current, system.drive, system.params)
-                swept[layer] = field.activation(u if force is None else u - force[layer])
+                nudged = u if force is None else u - force[layer]
+                swept[layer] = field.layer_activation(layer, nudged)
         return tuple(swept)
 
     def step(

@@ -31,7 +31,7 @@ class GradientDescent(Solver):
     def init(self, system: Dynamics, state: State) -> tuple[State, Tensor, Tensor]:
         system = _with_energy(system)
         energy = system.energy(state)
-        potential = tuple(system.field.activation.inverse(s) for s in state)
+        potential = system.field.deactivate(state)
         return potential, torch.full_like(energy, self.step_size), energy
 
     def step(
