@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -232,8 +234,17 @@ def test_sequences_refuse_what_cannot_be() -> None:
 
 
 def test_the_attention_variant_learns_to_reverse() -> None:
-    data = sequences("reversal", length=4, symbols=5, train=32 * 60, validation=10, test=100)
+    data = sequences("reversal", length=4, symbols=5, train=32 * 30, validation=10, test=100)
     torch.manual_seed(0)
     model = teq.EquilibriumTransformer(5, 4, variant="attention", width=32)
     fit(model, data.x, data.y, TrainingConfig(1, 32, 1e-2, seed=0), loss=token_loss)
     assert accuracy(model, data.test_x, data.test_y) > 0.95
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[1] / "examples" / "transformer_reversal.py"
+    right = runpy.run_path(str(path))["main"]("energy", steps=20, length=5)
+    printed = capsys.readouterr().out
+    assert right > 0.3
+    assert "PASS" in printed
+    assert "new sequences are right" in printed

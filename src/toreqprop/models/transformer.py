@@ -20,7 +20,7 @@ from toreqprop.energies import (
     energy_attention_lipschitz,
 )
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.gradients import GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.models.base import EquilibriumModel, OnFailure
 from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
@@ -45,8 +45,8 @@ class EquilibriumTransformer(EquilibriumModel):
             from above to what comes from below; in "stacked" the spectral norm of the weights from
             above. Zero ("stacked" alone): a feed-forward network, and EP that is backpropagation
             in disguise.
-        radius: bound on the spectral norms of ``W_q`` and ``W_k`` in "energy" with one layer, of
-            ``W_v`` and ``W_u`` in "attention".
+        radius: bound on the spectral norms of ``W_q``, ``W_k`` and, between layers, ``W`` in
+            "energy", of ``W_v`` and ``W_u`` in "attention"; "stacked" has none but ``feedback``.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
@@ -62,7 +62,7 @@ class EquilibriumTransformer(EquilibriumModel):
         width: int = 64,
         heads: int = 2,
         causal: bool = False,
-        feedback: float = 0.3,
+        feedback: float = 0.2,
         radius: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
@@ -77,6 +77,8 @@ class EquilibriumTransformer(EquilibriumModel):
         layers = _DEFAULT_LAYERS[variant] if layers is None else layers
         field = _field(variant, layers, heads, causal, feedback)
         swept = isinstance(field, AttentionStackEnergy)
+        if gradient is None:
+            gradient = CenteredEP(_BETA) if variant == "energy" else VectorFieldEP(_BETA)
         super().__init__(
             field,
             gradient=gradient,
@@ -95,7 +97,7 @@ class EquilibriumTransformer(EquilibriumModel):
         make = {
             AttentionEnergy: lambda: _EnergyAttention(width, heads, max_length, radius),
             AttentionField: lambda: _Attention(width, heads, max_length, radius),
-            AttentionStackEnergy: lambda: _EnergyBlock(width, heads, max_length),
+            AttentionStackEnergy: lambda: _EnergyBlock(width, heads, max_length, radius),
             AttentionStackField: lambda: _FieldBlock(width, heads, max_length),
         }[type(field)]
         count = layers - 1 if swept else layers
@@ -111,10 +113,10 @@ class EquilibriumTransformer(EquilibriumModel):
         found: list[Tensor] = []
         for block in self.blocks:
             found += block.parts()  # type: ignore[operator]
-        return *found, *(layer.weight for layer in self.top_down)  # type: ignore[misc]
+        return *found, *(layer.weight for layer in self.top_down)  # type: ignore[arg-type]
 
     def readout_from(self, state: State) -> Tensor:
-        return self.readout(state[-1])
+        return _READOUT_GAIN * self.readout(state[-1])
 
     def check_input(self, x: Tensor) -> None:
         check_tokens(x, self.vocab_size, self.max_length)
@@ -133,8 +135,8 @@ class EquilibriumTransformer(EquilibriumModel):
             return attention_lipschitz(params, self.heads, self.width)
         if isinstance(self.field, AttentionStackEnergy):
             raise UnsupportedModelError(
-                "No Lipschitz constant is known for a deep attention energy: its weights are "
-                "unbounded, and it settles because every sweep lowers its energy."
+                "No Lipschitz constant is known for an attention energy of several layers: it "
+                "settles because every sweep lowers its energy, not because it contracts."
             )
         raise UnsupportedModelError(
             "No Lipschitz constant is known for stacked attention: its blocks are unbounded; "
@@ -212,6 +214,10 @@ def check_tokens(x: Tensor, vocab_size: int, max_length: int) -> None:
 
 _DEFAULT_LAYERS: dict[Variant, int] = {"energy": 1, "attention": 1, "stacked": 2}
 _EMBEDDING_SCALE = 0.5
+_BETA = 0.03
+"""Weaker than elsewhere: late in training a few tokens of a sequence carry all of its nudge."""
+_READOUT_GAIN = 8.0
+"""Bounded couplings leave differences between states small; the readout makes up for it."""
 
 
 class _Positions(nn.Module):
@@ -259,12 +265,12 @@ class _Attention(nn.Module):
 
 
 class _EnergyBlock(nn.Module):
-    def __init__(self, width: int, heads: int, length: int) -> None:
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
         super().__init__()
-        self.query = _linear(width)
-        self.key = _linear(width)
+        self.query = _linear(width, radius)
+        self.key = _linear(width, radius)
         self.bias = _Positions(heads, length, width // heads)
-        self.direct = _linear(width)
+        self.direct = _linear(width, radius)
         self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
 
     def parts(self) -> list[Tensor]:

@@ -16,9 +16,9 @@ class GaussSeidel(Solver):
     """Update every other layer at once, then the rest from the new values.
 
     Given its neighbours, a layer's update ``s_l = σ(u_l)`` minimises the energy over that layer
-    (or, where ``Φ`` is convex in it, a bound from above that touches), so it never increases, with or without contraction; and for the cost of one
-    plain step information crosses two layers. In a nudged phase the sweep starts at the top, where
-    the nudge arrives.
+    (or, where ``Φ`` is convex in it, a touching bound from above), so the energy never increases,
+    with or without contraction; and for the cost of one plain step information crosses two layers.
+    In a nudged phase the sweep starts at the top, where the nudge arrives.
     """
 
     plain: ClassVar[bool] = False
