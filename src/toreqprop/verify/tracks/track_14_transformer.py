@@ -20,7 +20,7 @@ from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
 SECONDS = 60.0
 
 ENERGY: dict[str, Any] = {"variant": "energy"}
-DEEP: dict[str, Any] = {"variant": "energy", "layers": 2}
+DEEP: dict[str, Any] = {"variant": "energy", "layers": 2, "feedback": 0.15, "radius": 1.5}
 ATTENTION: dict[str, Any] = {"variant": "attention"}
 STACKED: dict[str, Any] = {"variant": "stacked"}
 
@@ -112,10 +112,10 @@ def _plan(level: Level) -> list[tuple[str, str, Recipe]]:
         ("attention", "attention", Recipe(ATTENTION, 90)),
         ("stacked", "stacked", Recipe(STACKED, 90)),
         ("deep", "deep", Recipe(DEEP, 90)),
-        ("energy", "length_16", Recipe(ENERGY, 150, length=16, batch=32)),
-        ("energy", "length_32", Recipe(ENERGY, 300, length=32, batch=32)),
-        ("deep", "sorting", Recipe(DEEP, 800, task="sorting")),
-        ("stacked", "sorting_stacked", Recipe(STACKED, 800, task="sorting")),
+        ("energy", "length_16", Recipe(ENERGY, 80, length=16, batch=32)),
+        ("energy", "length_32", Recipe(ENERGY, 100, length=32, batch=32)),
+        ("deep", "sorting", Recipe(DEEP, 600, task="sorting")),
+        ("stacked", "sorting_stacked", Recipe(STACKED, 600, task="sorting")),
     ]
     return level.pick(first, first + more, first + more)
 
