@@ -78,6 +78,19 @@ def test_sweeps_of_a_deep_energy_never_raise_it_however_strong_the_weights() -> 
     assert float((energies[-1] - energies[0]).max()) < -1e-3
 
 
+def test_every_solver_finds_the_minimum_of_a_deep_energy() -> None:
+    """The weights of the layers enter map, sweep and descent alike."""
+    tokens = torch.randint(0, 5, (4, 6))
+    found = []
+    for solver in (teq.GaussSeidel(), teq.FixedPoint(0.5), teq.GradientDescent(), teq.Anderson()):
+        model = small(layers=3, feedback=0.5, solver=solver, tol=1e-9, max_steps=5000).double()
+        solution = model.equilibrium(tokens)
+        assert solution.converged, solver
+        found.append(torch.cat([s.flatten() for s in solution.state]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("options", [*ENERGIES, *FIELDS], ids=str)
 def test_every_tensor_is_certified(options: dict) -> None:
     model = small(**options, tol=1e-10, max_steps=5000).double()
