@@ -45,7 +45,7 @@ def main(variant: str, steps: int, length: int) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--variant", default="energy", choices=("energy", "attention", "stacked"))
+    parser.add_argument("--variant", default="energy", choices=("energy", "attention"))
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--length", type=int, default=8)
     chosen = parser.parse_args()
