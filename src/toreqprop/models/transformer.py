@@ -46,7 +46,7 @@ class EquilibriumTransformer(EquilibriumModel):
             above. Zero ("stacked" alone): a feed-forward network, and EP that is backpropagation
             in disguise.
         radius: bound on the spectral norms of ``W_q``, ``W_k`` and, between layers, ``W`` in
-            "energy", of ``W_v`` and ``W_u`` in "attention"; "stacked" has none but ``feedback``.
+            "energy", of ``W_v``, ``W_u`` and ``W`` in the other two.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
@@ -82,7 +82,7 @@ class EquilibriumTransformer(EquilibriumModel):
         super().__init__(
             field,
             gradient=gradient,
-            solver=(GaussSeidel() if swept else FixedPoint(0.5)) if solver is None else solver,
+            solver=_solver(field) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
@@ -98,7 +98,7 @@ class EquilibriumTransformer(EquilibriumModel):
             AttentionEnergy: lambda: _EnergyAttention(width, heads, max_length, radius),
             AttentionField: lambda: _Attention(width, heads, max_length, radius),
             AttentionStackEnergy: lambda: _EnergyBlock(width, heads, max_length, radius),
-            AttentionStackField: lambda: _FieldBlock(width, heads, max_length),
+            AttentionStackField: lambda: _FieldBlock(width, heads, max_length, radius),
         }[type(field)]
         count = layers - 1 if swept else layers
         self.blocks = nn.ModuleList(make() for _ in range(count))
@@ -139,8 +139,8 @@ class EquilibriumTransformer(EquilibriumModel):
                 "settles because every sweep lowers its energy, not because it contracts."
             )
         raise UnsupportedModelError(
-            "No Lipschitz constant is known for stacked attention: its blocks are unbounded; "
-            "without feedback it settles after as many steps as it has layers, whatever they are."
+            "No Lipschitz constant is known for stacked attention: without feedback it settles "
+            "after as many steps as it has layers, whatever its weights, and need not contract."
         )
 
     def config(self) -> dict[str, Any]:
@@ -244,9 +244,9 @@ class _EnergyAttention(nn.Module):
 
 
 class _Attention(nn.Module):
-    """With a radius the values and the output are bounded, so that what is fed back is."""
+    """Values and output are bounded, so that what is fed back is."""
 
-    def __init__(self, width: int, heads: int, length: int, radius: float | None = None) -> None:
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
         super().__init__()
         self.query = _linear(width)
         self.key = _linear(width)
@@ -284,10 +284,10 @@ class _EnergyBlock(nn.Module):
 
 
 class _FieldBlock(nn.Module):
-    def __init__(self, width: int, heads: int, length: int) -> None:
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
         super().__init__()
-        self.attention = _Attention(width, heads, length)
-        self.direct = _linear(width)
+        self.attention = _Attention(width, heads, length, radius)
+        self.direct = _linear(width, radius)
         self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
 
     def parts(self) -> list[Tensor]:
@@ -308,6 +308,13 @@ def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: fl
     if variant == "stacked":
         return AttentionStackField(heads, feedback > 0, causal)
     return AttentionEnergy(heads) if layers == 1 else AttentionStackEnergy(heads, layers, feedback)
+
+
+def _solver(field: VectorField) -> Solver:
+    """Sweeps where they descend, plain steps up and down a stack, damped ones else."""
+    if isinstance(field, AttentionStackEnergy):
+        return GaussSeidel()
+    return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 
 def _check_sizes(**sizes: int) -> None:
