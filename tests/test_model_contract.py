@@ -14,7 +14,12 @@ import toreqprop as teq
 from toreqprop.models import MODELS
 from toreqprop.training import TrainingConfig, fit
 
-NAMES = sorted(MODELS)
+CASES = {
+    " ".join([name, *(str(value) for value in options.values())]): (name, options)
+    for name in sorted(MODELS)
+    for options in MODELS[name].variants
+}
+NAMES = list(CASES)
 
 
 def token_loss(output: Tensor, target: Tensor) -> Tensor:
@@ -24,7 +29,8 @@ def token_loss(output: Tensor, target: Tensor) -> Tensor:
 
 def example(name: str) -> tuple[teq.EquilibriumModel, Tensor, Tensor]:
     torch.manual_seed(0)
-    return MODELS[name].example()
+    kind, options = CASES[name]
+    return MODELS[kind].example(**options)
 
 
 @pytest.mark.parametrize("name", NAMES)

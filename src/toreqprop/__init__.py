@@ -26,6 +26,7 @@ from toreqprop.gradients import (
 from toreqprop.models import (
     BackpropMLP,
     EquilibriumModel,
+    EquilibriumTransformer,
     HopfieldMLP,
     LoopedMLP,
     nudged_backward,
@@ -47,6 +48,7 @@ __all__ = [
     "ConvergenceWarning",
     "CoupledLearning",
     "EquilibriumModel",
+    "EquilibriumTransformer",
     "FixedPoint",
     "GaussSeidel",
     "GradientDescent",

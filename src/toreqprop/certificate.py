@@ -145,13 +145,13 @@ def certify(
     oracle = copy.deepcopy(model).double()
     oracle.tol, oracle.max_steps, oracle.solver = 1e-11, 10_000, Anderson()
     oracle.on_failure = "ignore"
-    exact, _, _ = _estimate(oracle, ImplicitGradient(), x.double(), y, loss)
+    exact, _, _ = _estimate(oracle, ImplicitGradient(), _double(x), y, loss)
     tensors = tuple(
         _compare(name, found[name], exact[name], min_cosine, max_norm_error)
         for name in found
         if _is_trained_by_the_estimator(model, name)
     )
-    asymmetry, contraction = _jacobian_figures(oracle, x.double())
+    asymmetry, contraction = _jacobian_figures(oracle, _double(x))
     try:
         lipschitz: float | None = model.lipschitz()
     except UnsupportedModelError:
@@ -210,6 +210,11 @@ def _estimate(
     return dict(zip(named, grads, strict=True)), phases, graph
 
 
+def _double(x: Tensor) -> Tensor:
+    """In float64, but for tokens."""
+    return x.double() if x.is_floating_point() else x
+
+
 def _graph_nodes(value: Tensor) -> set[str]:
     names, stack, seen = set(), [value.grad_fn], set()
     while stack:
@@ -241,7 +246,7 @@ def _compare(
 def _jacobian_figures(model: EquilibriumModel, x: Tensor) -> tuple[float, float]:
     """Asymmetry of U = ∂u/∂s by random probes, and ‖∂f/∂s‖ by power iteration on JᵀJ."""
     with torch.no_grad():
-        system = System.bind(model.field, x, model.system_parameters())
+        system = System.bind(model.field, model.field_input(x), model.system_parameters())
         state = model.equilibrium(x).state
     forward, transposed = jacobian_products(system, state)
     generator = torch.Generator().manual_seed(0)
@@ -261,7 +266,7 @@ def _jacobian_figures(model: EquilibriumModel, x: Tensor) -> tuple[float, float]
             [s.sum() for s in system.field.activate(inputs)], inputs, materialize_grads=True
         )
     v = tuple(torch.randn(s.shape, dtype=s.dtype, generator=generator) for s in state)
-    norm = torch.zeros(x.shape[0], dtype=x.dtype)
+    norm = torch.zeros(x.shape[0], dtype=state[0].dtype)
     for _ in range(50):
         v = tuple(t / sample_norm(v).clamp_min(1e-300).reshape(-1, *[1] * (t.dim() - 1)) for t in v)
         w = tuple(d * u for d, u in zip(slopes, forward(v), strict=True))
@@ -336,7 +341,7 @@ def _retry(
     trial.on_failure = "ignore"
     trial.tol, trial.max_steps = tol, max(10 * model.max_steps, 1000)
     try:
-        return _estimate(trial, gradient, x.double(), y, loss)[0]
+        return _estimate(trial, gradient, _double(x), y, loss)[0]
     except TorEqPropError:
         return None
 

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
+from toreqprop.energies.attention import (
+    AttentionEnergy,
+    AttentionField,
+    attention_lipschitz,
+    energy_attention_lipschitz,
+)
+from toreqprop.energies.attention_stack import AttentionStackEnergy, AttentionStackField
 from toreqprop.energies.base import Energy, Gradients, Layerwise, Params, VectorField, Wants
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.layered import LayeredEnergy
@@ -25,6 +32,10 @@ from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 __all__ = [
     "Activation",
     "AsymmetryCorrection",
+    "AttentionEnergy",
+    "AttentionField",
+    "AttentionStackEnergy",
+    "AttentionStackField",
     "ClampNudge",
     "CostNudge",
     "DenseEnergy",
@@ -47,6 +58,8 @@ __all__ = [
     "Tanh",
     "VectorField",
     "Wants",
+    "attention_lipschitz",
+    "energy_attention_lipschitz",
     "neurons",
     "per_sample",
     "sample_norm",

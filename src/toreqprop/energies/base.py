@@ -70,7 +70,11 @@ class VectorField(ABC):
 
 @runtime_checkable
 class Layerwise(Protocol):
-    """A field that can update one layer at a time, coupled to its neighbours alone."""
+    """A field whose layers are coupled to their neighbours alone, so that they can be swept.
+
+    Given its neighbours, ``s_l ← σ(u_l)`` must not raise the energy: ``Φ`` is convex (linear, for
+    instance) in each layer on its own.
+    """
 
     def layer_preactivation(
         self, layer: int, state: State, drive: Params, params: Params

@@ -6,17 +6,20 @@ from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.transformer import EquilibriumTransformer
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
 MODELS: dict[str, type[EquilibriumModel]] = {
     "looped": LoopedMLP,
     "hopfield": HopfieldMLP,
+    "transformer": EquilibriumTransformer,
 }
 
 __all__ = [
     "MODELS",
     "BackpropMLP",
     "EquilibriumModel",
+    "EquilibriumTransformer",
     "HopfieldMLP",
     "LoopedMLP",
     "nudged_backward",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,10 @@ class EquilibriumModel(nn.Module, ABC):
     def system_parameters(self) -> Params:
         """The effective (symmetrised, normalised) parameters of the field, with their graph."""
 
+    def field_input(self, x: Tensor) -> Tensor:
+        """What the field is given for a batch ``x``, with its graph: ``x``, unless embedded."""
+        return x
+
     @abstractmethod
     def readout_from(self, state: State) -> Tensor:
         """The model's output at an equilibrium."""
@@ -94,8 +98,11 @@ class EquilibriumModel(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Constructor arguments that build this model again, weights apart."""
 
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    """Options of :meth:`example` with which the contract tests run it, one after the other."""
+
     @classmethod
-    def example(cls) -> tuple[EquilibriumModel, Tensor, Tensor]:
+    def example(cls, **options: Any) -> tuple[EquilibriumModel, Tensor, Tensor]:
         """A small instance with a batch of inputs and class targets, for the contract tests."""
         raise NotImplementedError(f"{cls.__name__} has no example: registered models need one.")
 
@@ -137,13 +144,16 @@ class EquilibriumModel(nn.Module, ABC):
             self.certified_contraction(),
             self.kernel,
         )
-        return self.readout_from(equilibrium(settings, x, self.system_parameters()))
+        state = equilibrium(settings, self.field_input(x), self.system_parameters())
+        return self.readout_from(state)
 
     @torch.no_grad()
     def equilibrium(self, x: Tensor, *, trace: Trace | None = None) -> Solution:
         """The free equilibrium with its residuals, status and a proven error bound."""
         self.check_input(x)
-        system = System.bind(self.field, x, self.system_parameters(), self._exact_contraction())
+        system = System.bind(
+            self.field, self.field_input(x), self.system_parameters(), self._exact_contraction()
+        )
         start = system.initial_state()
         solution = solve(system, start, self.solver, self.tolerance, trace=trace)
         self._report("free", solution)
@@ -161,7 +171,7 @@ class EquilibriumModel(nn.Module, ABC):
                 "use a symmetric model."
             )
         state = self.equilibrium(x).state
-        return self.field.energy(state, x, self.system_parameters())
+        return self.field.energy(state, self.field_input(x), self.system_parameters())
 
     def register_relaxation_hook(self, hook: Hook) -> int:
         """Call ``hook(phase, solution)`` after every relaxation; returns a key to remove it."""

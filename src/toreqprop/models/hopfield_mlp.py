@@ -192,8 +192,8 @@ class HopfieldMLP(EquilibriumModel):
         return cls([features, *[hidden] * (2 if layers is None else layers), outputs], **options)
 
     @classmethod
-    def example(cls) -> tuple[HopfieldMLP, Tensor, Tensor]:
-        return cls([6, 9, 8, 4]), torch.randn(5, 6), torch.randint(0, 4, (5,))
+    def example(cls, **options: Any) -> tuple[HopfieldMLP, Tensor, Tensor]:
+        return cls([6, 9, 8, 4], **options), torch.randn(5, 6), torch.randint(0, 4, (5,))
 
     def extra_repr(self) -> str:
         return (

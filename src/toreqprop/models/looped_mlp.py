@@ -156,8 +156,8 @@ class LoopedMLP(EquilibriumModel):
         return cls(features, hidden, outputs, **options)
 
     @classmethod
-    def example(cls) -> tuple[LoopedMLP, Tensor, Tensor]:
-        return cls(6, 9, 4), torch.randn(5, 6), torch.randint(0, 4, (5,))
+    def example(cls, **options: Any) -> tuple[LoopedMLP, Tensor, Tensor]:
+        return cls(6, 9, 4, **options), torch.randn(5, 6), torch.randint(0, 4, (5,))
 
     def extra_repr(self) -> str:
         return (

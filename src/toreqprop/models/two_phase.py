@@ -48,25 +48,29 @@ def nudged_gradients(
     model.check_input(x)
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad():
-        effective = model.system_parameters()
-    params = tuple(p.detach() for p in effective)
+        effective = (model.field_input(x), *model.system_parameters())
+    inputs, *rest = (p.detach() for p in effective)
+    params = tuple(rest)
 
     def cost_of(state: State) -> Tensor:
         return cost(model.readout_from(state), y)
 
     with torch.no_grad():
-        system = System.bind(model.field, x, params, model.certified_contraction())
+        system = System.bind(model.field, inputs, params, model.certified_contraction())
         field = require_energy(estimator, system)
-        wants = (False, *(p.requires_grad for p in effective))
+        wants = tuple(p.requires_grad for p in effective)
         problem = Problem(system, model.solver, model.tolerance, wants, model._report)
         free = solve(system, system.initial_state(), model.solver, model.tolerance)
         model._report("free", free)
         phases = estimator.phases(
             problem, free.state, lambda beta: CostNudge(cost_of, beta), active=None
         )
-        mean = x.new_full((x.shape[0],), 1 / x.shape[0])
+        mean = inputs.new_full((len(inputs),), 1 / len(inputs))
         local = field.energy_gradients(
-            tuple((phase.coefficient * mean, phase.state) for phase in phases), x, params, wants
+            tuple((phase.coefficient * mean, phase.state) for phase in phases),
+            inputs,
+            params,
+            wants,
         )
     with torch.enable_grad():
         # ∂(E + βC)/∂θ has a second part: the cost's own dependence on the readout.

@@ -1,0 +1,166 @@
+"""Self-attention as an equilibrium: one with an energy, and the standard form without one.
+
+States and inputs have shape (batch, length, width); projections are stored like those of
+``nn.Linear``, (heads · size, width). Logits of positions are a bias (heads, max_length,
+max_length) outside the state; a shorter sequence uses its upper left corner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.energies.activations import Activation, Tanh
+from toreqprop.energies.base import Energy, Params, VectorField
+from toreqprop.solution import State
+
+
+class EnergyAttentionParams(NamedTuple):
+    """``W_q`` and ``W_k`` (heads · size, width), ``bias`` (heads, max_length, max_length)."""
+
+    query: Tensor
+    key: Tensor
+    bias: Tensor
+
+
+class AttentionParams(NamedTuple):
+    """``W_q``, ``W_k``, ``W_v`` (heads · size, width), ``W_u`` (width, heads · size), ``bias``."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionEnergy(Energy):
+    """``Φ = s·x + Σ_{h,i} logsumexp_j(q_i·k_j + b_ij)``, ``q = W_q s``, ``k = W_k s``.
+
+    Every token attends and is attended to: ``u = x + W_qᵀ P k + W_kᵀ Pᵀ q`` with the attention
+    ``P = softmax(q·k + b)``. Params: `EnergyAttentionParams`.
+    """
+
+    heads: int = 2
+    activation: Activation = Tanh()
+
+    def prepare(self, x: Tensor, params: Params) -> Params:
+        return x, params[2][:, : x.shape[1], : x.shape[1]]
+
+    def initial_state(self, drive: Params, params: Params) -> State:
+        return (self.activation(drive[0]),)
+
+    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+        query, key, _ = params
+        q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
+        attention = softmax(q @ k.mT + drive[1])
+        asked, answered = merge_heads(attention @ k), merge_heads(attention.mT @ q)
+        return (drive[0] + asked @ query + answered @ key,)
+
+    def interaction(self, state: State, x: Tensor, params: Params) -> Tensor:
+        query, key, _ = params
+        drive, bias = self.prepare(x, params)
+        q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
+        return (state[0] * drive).sum((1, 2)) + logsumexp(q @ k.mT + bias).sum((1, 2))
+
+
+@dataclass(frozen=True)
+class AttentionField(VectorField):
+    """``u = x + W_u softmax(q·k/√d + b) v`` with independent projections: no energy.
+
+    With ``causal`` a token attends to itself and to earlier ones alone. Params:
+    `AttentionParams`.
+    """
+
+    heads: int = 2
+    causal: bool = False
+    activation: Activation = Tanh()
+
+    def prepare(self, x: Tensor, params: Params) -> Params:
+        return x, masked(params[4], x.shape[1], self.causal)
+
+    def initial_state(self, drive: Params, params: Params) -> State:
+        return (self.activation(drive[0]),)
+
+    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+        return (drive[0] + attend(state[0], params[:4], drive[1], self.heads),)
+
+
+def attend(source: Tensor, weights: Params, bias: Tensor, heads: int) -> Tensor:
+    """Standard multi-head attention ``W_u softmax(q·k/√d + b) v`` of ``source`` to itself."""
+    query, key, value, output = weights
+    q, k, v = (split_heads(source, w, heads) for w in (query, key, value))
+    attention = softmax(q @ k.mT * q.shape[-1] ** -0.5 + bias)
+    return merge_heads(attention @ v) @ output.mT
+
+
+def split_heads(state: Tensor, weight: Tensor, heads: int) -> Tensor:
+    """``W s`` by head: (batch, heads, length, size)."""
+    return F.linear(state, weight).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(parts: Tensor) -> Tensor:
+    """The inverse layout: (batch, length, heads · size)."""
+    return parts.transpose(1, 2).flatten(2)
+
+
+def masked(bias: Tensor, length: int, causal: bool) -> Tensor:
+    """The bias of a sequence of this length, ``−∞`` towards later tokens where ``causal``."""
+    part = bias[:, :length, :length]
+    if not causal:
+        return part
+    later = torch.ones(length, length, dtype=torch.bool, device=bias.device).triu(1)
+    return part.masked_fill(later, -torch.inf)
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Over the last dimension; of complex logits the analytic continuation."""
+    if not logits.is_complex():
+        return torch.softmax(logits, -1)
+    powers = torch.exp(logits - logits.real.amax(-1, keepdim=True))
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def logsumexp(logits: Tensor) -> Tensor:
+    """Over the last dimension; of complex logits the analytic continuation."""
+    if not logits.is_complex():
+        return torch.logsumexp(logits, -1)
+    top = logits.real.amax(-1, keepdim=True)
+    return torch.log(torch.exp(logits - top).sum(-1)) + top.squeeze(-1)
+
+
+def energy_attention_lipschitz(params: Params, heads: int, width: int) -> float:
+    """A bound on ``‖∂u/∂s‖`` of `AttentionEnergy` over the states of tanh, ``|s| ≤ 1``.
+
+    For a direction v, with ``M = W_qᵀ W_k``, the second derivative of one head's ``Φ`` is
+    ``Σ_i Var_{P_i}(v_i·M s_j + s_i·M v_j) + 2 Σ_ij P_ij v_i·M v_j``, at most
+    ``2(n + 1)·width·‖M‖² + 2√n·‖M‖``, as ``Σ_i P_ij ≤ n`` for length n and ``‖s_i‖² ≤ width``.
+    """
+    norms, n = _score_norms(params[0], params[1], heads), params[2].shape[-1]
+    return float((2 * (n + 1) * width * norms**2 + 2 * n**0.5 * norms).sum())
+
+
+def attention_lipschitz(params: Params, heads: int, width: int) -> float:
+    """A bound on ``‖∂u/∂s‖`` of `AttentionField` over the states of tanh, ``|s| ≤ 1``.
+
+    One head, with ``M = W_qᵀ W_k/√d`` and ``V = W_u W_v``: what moves with the values is at most
+    ``√n·‖V‖``, what moves with the attention, the covariance of scores and values, at most
+    ``‖V‖·width·‖M‖·√(2(n + 1))``.
+    """
+    query, key, value, output, bias = params
+    size, n = query.shape[0] // heads, bias.shape[-1]
+    scores = _score_norms(query, key, heads) * size**-0.5
+    values = value.unflatten(0, (heads, -1))
+    outputs = output.unflatten(1, (heads, -1)).transpose(0, 1)
+    mixed = torch.linalg.matrix_norm(outputs @ values, ord=2)
+    return float((mixed * (n**0.5 + width * scores * (2 * (n + 1)) ** 0.5)).sum())
+
+
+def _score_norms(query: Tensor, key: Tensor, heads: int) -> Tensor:
+    """``‖W_qᵀ W_k‖₂`` of each head."""
+    q, k = query.unflatten(0, (heads, -1)), key.unflatten(0, (heads, -1))
+    return torch.linalg.matrix_norm(q.mT @ k, ord=2)

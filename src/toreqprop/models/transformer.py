@@ -1,0 +1,344 @@
+"""Transformers whose attention is an equilibrium, trained by equilibrium propagation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from toreqprop.energies import (
+    AttentionEnergy,
+    AttentionField,
+    AttentionStackEnergy,
+    AttentionStackField,
+    Params,
+    SpectralBall,
+    VectorField,
+    attention_lipschitz,
+    energy_attention_lipschitz,
+)
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
+from toreqprop.models.base import EquilibriumModel, OnFailure
+from toreqprop.solution import State
+from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
+
+Variant = Literal["energy", "attention", "stacked"]
+
+
+class EquilibriumTransformer(EquilibriumModel):
+    """Tokens in, one set of logits per position out; attention relaxes instead of being applied.
+
+    Args:
+        vocab_size: how many tokens there are, in and out.
+        max_length: the longest sequence; shorter ones work too.
+        variant: "energy", attention that derives from an energy (with several ``layers``, a deep
+            energy whose layers attend to the one below and feed back to it); "attention", the
+            standard form with independent projections, a vector field; "stacked", standard blocks
+            on top of each other, a layered vector field.
+        layers: by default 1, 1 and 2 for the three variants; "attention" has one.
+        width, heads: neurons per token, and heads that share them.
+        causal: tokens see only earlier ones. Not for "energy": its couplings act both ways.
+        feedback: how strongly layers hear the one above. In a deep energy the ratio of what comes
+            from above to what comes from below; in "stacked" the spectral norm of the weights from
+            above. Zero ("stacked" alone): a feed-forward network, and EP that is backpropagation
+            in disguise.
+        radius: bound on the spectral norms of ``W_q``, ``W_k`` and, between layers, ``W`` in
+            "energy", of ``W_v``, ``W_u`` and ``W`` in the other two.
+        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+
+    Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 10,
+        max_length: int = 8,
+        *,
+        variant: Variant = "energy",
+        layers: int | None = None,
+        width: int = 64,
+        heads: int = 2,
+        causal: bool = False,
+        feedback: float = 0.2,
+        radius: float = 1.0,
+        gradient: GradientEstimator | None = None,
+        solver: Solver | None = None,
+        tol: float = 1e-3,
+        max_steps: int = 100,
+        on_failure: OnFailure = "warn",
+    ) -> None:
+        _check_sizes(vocab_size=vocab_size, max_length=max_length, width=width, heads=heads)
+        _check_variant(variant, layers, causal, feedback)
+        if width % heads:
+            raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
+        layers = _DEFAULT_LAYERS[variant] if layers is None else layers
+        field = _field(variant, layers, heads, causal, feedback)
+        swept = isinstance(field, AttentionStackEnergy)
+        if gradient is None:
+            gradient = CenteredEP(_BETA) if variant == "energy" else VectorFieldEP(_BETA)
+        super().__init__(
+            field,
+            gradient=gradient,
+            solver=_solver(field) if solver is None else solver,
+            tol=tol,
+            max_steps=max_steps,
+            on_failure=on_failure,
+        )
+        self.vocab_size, self.max_length = vocab_size, max_length
+        self.variant: Variant = variant
+        self.layers, self.width, self.heads = layers, width, heads
+        self.causal, self.feedback, self.radius = causal, feedback, radius
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.position = nn.Parameter(torch.randn(max_length, width) * _EMBEDDING_SCALE)
+        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_SCALE)
+        make = {
+            AttentionEnergy: lambda: _EnergyAttention(width, heads, max_length, radius),
+            AttentionField: lambda: _Attention(width, heads, max_length, radius),
+            AttentionStackEnergy: lambda: _EnergyBlock(width, heads, max_length, radius),
+            AttentionStackField: lambda: _FieldBlock(width, heads, max_length, radius),
+        }[type(field)]
+        count = layers - 1 if swept else layers
+        self.blocks = nn.ModuleList(make() for _ in range(count))
+        top_down = layers - 1 if variant == "stacked" and feedback > 0 else 0
+        self.top_down = nn.ModuleList(_linear(width, feedback) for _ in range(top_down))
+        self.readout = nn.Linear(width, vocab_size)
+
+    def field_input(self, x: Tensor) -> Tensor:
+        return self.embedding(x) + self.position[: x.shape[1]]
+
+    def system_parameters(self) -> Params:
+        found: list[Tensor] = []
+        for block in self.blocks:
+            found += block.parts()  # type: ignore[operator]
+        return *found, *(layer.weight for layer in self.top_down)  # type: ignore[arg-type]
+
+    def readout_from(self, state: State) -> Tensor:
+        return _READOUT_GAIN * self.readout(state[-1])
+
+    def check_input(self, x: Tensor) -> None:
+        check_tokens(x, self.vocab_size, self.max_length)
+
+    @torch.no_grad()
+    def lipschitz(self) -> float:
+        """A bound on the plain map's Lipschitz constant over ``|s| ≤ 1``, where all states are.
+
+        Often far above one: it proves a contraction only for small weights. Raises for several
+        layers, where none is known.
+        """
+        params = self.system_parameters()
+        if isinstance(self.field, AttentionEnergy):
+            return energy_attention_lipschitz(params, self.heads, self.width)
+        if isinstance(self.field, AttentionField):
+            return attention_lipschitz(params, self.heads, self.width)
+        if isinstance(self.field, AttentionStackEnergy):
+            raise UnsupportedModelError(
+                "No Lipschitz constant is known for an attention energy of several layers: it "
+                "settles because every sweep lowers its energy, not because it contracts."
+            )
+        raise UnsupportedModelError(
+            "No Lipschitz constant is known for stacked attention: without feedback it settles "
+            "after as many steps as it has layers, whatever its weights, and need not contract."
+        )
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.vocab_size,
+            "max_length": self.max_length,
+            "variant": self.variant,
+            "layers": self.layers,
+            "width": self.width,
+            "heads": self.heads,
+            "causal": self.causal,
+            "feedback": self.feedback,
+            "radius": self.radius,
+            "gradient": self.gradient,
+            "solver": self.solver,
+            "tol": self.tol,
+            "max_steps": self.max_steps,
+            "on_failure": self.on_failure,
+        }
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"variant": "energy"},
+        {"variant": "energy", "layers": 3},
+        {"variant": "attention"},
+        {"variant": "stacked"},
+    )
+
+    @classmethod
+    def example(cls, **options: Any) -> tuple[EquilibriumTransformer, Tensor, Tensor]:
+        tokens = torch.randint(0, 5, (6, 4))
+        return cls(5, 4, width=16, **options), tokens, tokens.flip(1)
+
+    def extra_repr(self) -> str:
+        return (
+            f"variant={self.variant!r}, layers={self.layers}, gradient={self.gradient}, "
+            f"solver={self.solver}, tol={self.tol:g}, max_steps={self.max_steps}"
+        )
+
+
+def check_tokens(x: Tensor, vocab_size: int, max_length: int) -> None:
+    """Refuse anything but a non-empty (batch, length) tensor of int64 tokens in range."""
+    if not isinstance(x, Tensor):
+        raise InvalidInputError(
+            f"The input must be a torch tensor, got {type(x).__name__}: use torch.as_tensor(x)."
+        )
+    if x.dtype != torch.int64:
+        raise InvalidInputError(
+            f"Tokens must be torch.int64, got {x.dtype}: convert them with x.long()."
+        )
+    if x.dim() != 2:
+        raise InvalidInputError(
+            f"The input must have shape (batch, length), got {tuple(x.shape)}: add the dimension "
+            "that is missing, for instance with x.unsqueeze(0)."
+        )
+    if x.numel() == 0:
+        raise InvalidInputError(
+            f"The batch is empty (shape {tuple(x.shape)}): pass at least one token."
+        )
+    if x.shape[1] > max_length:
+        raise InvalidInputError(
+            f"The sequences have {x.shape[1]} tokens and the model takes {max_length}: shorten "
+            f"them or build it with max_length={x.shape[1]}."
+        )
+    low, high = (int(v) for v in torch.aminmax(x))
+    if low < 0 or high >= vocab_size:
+        raise InvalidInputError(
+            f"Tokens must be 0 to {vocab_size - 1}, got {low if low < 0 else high}: build the "
+            "model with a larger vocab_size or map the tokens."
+        )
+
+
+_DEFAULT_LAYERS: dict[Variant, int] = {"energy": 1, "attention": 1, "stacked": 2}
+_EMBEDDING_SCALE = 0.5
+_BETA = 0.03
+"""Weaker than elsewhere: late in training a few tokens of a sequence carry all of its nudge."""
+_READOUT_GAIN = 8.0
+"""Bounded couplings leave differences between states small; the readout makes up for it."""
+
+
+class _Positions(nn.Module):
+    """Logits of positions, ``b_ij = P_q[i]·P_k[j]`` for each head, outside the state."""
+
+    def __init__(self, heads: int, length: int, size: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(heads, length, size) * size**-0.5)
+        self.key = nn.Parameter(torch.randn(heads, length, size))
+
+    def forward(self) -> Tensor:
+        return self.query @ self.key.mT
+
+
+class _EnergyAttention(nn.Module):
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
+        super().__init__()
+        self.query = _linear(width, radius)
+        self.key = _linear(width, radius)
+        self.bias = _Positions(heads, length, width // heads)
+
+    def parts(self) -> list[Tensor]:
+        return [self.query.weight, self.key.weight, self.bias()]
+
+
+class _Attention(nn.Module):
+    """Values and output are bounded, so that what is fed back is."""
+
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
+        super().__init__()
+        self.query = _linear(width)
+        self.key = _linear(width)
+        self.value = _linear(width, radius)
+        self.output = _linear(width, radius)
+        self.bias = _Positions(heads, length, width // heads)
+
+    def parts(self) -> list[Tensor]:
+        return [
+            self.query.weight,
+            self.key.weight,
+            self.value.weight,
+            self.output.weight,
+            self.bias(),
+        ]
+
+
+class _EnergyBlock(nn.Module):
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
+        super().__init__()
+        self.query = _linear(width, radius)
+        self.key = _linear(width, radius)
+        self.bias = _Positions(heads, length, width // heads)
+        self.direct = _linear(width, radius)
+        self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
+
+    def parts(self) -> list[Tensor]:
+        return [
+            self.query.weight,
+            self.key.weight,
+            self.bias(),
+            self.direct.weight,
+            self.position,
+        ]
+
+
+class _FieldBlock(nn.Module):
+    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
+        super().__init__()
+        self.attention = _Attention(width, heads, length, radius)
+        self.direct = _linear(width, radius)
+        self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
+
+    def parts(self) -> list[Tensor]:
+        return [*self.attention.parts(), self.direct.weight, self.position]
+
+
+def _linear(width: int, radius: float | None = None) -> nn.Linear:
+    """A square weight, its spectral norm bounded where a radius is given."""
+    layer = nn.Linear(width, width, bias=False)
+    if radius is not None:
+        parametrize.register_parametrization(layer, "weight", SpectralBall(radius))
+    return layer
+
+
+def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: float) -> VectorField:
+    if variant == "attention":
+        return AttentionField(heads, causal)
+    if variant == "stacked":
+        return AttentionStackField(heads, feedback > 0, causal)
+    return AttentionEnergy(heads) if layers == 1 else AttentionStackEnergy(heads, layers, feedback)
+
+
+def _solver(field: VectorField) -> Solver:
+    """Sweeps where they descend, plain steps up and down a stack, damped ones else."""
+    if isinstance(field, AttentionStackEnergy):
+        return GaussSeidel()
+    return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise InvalidInputError(f"{name} must be >= 1, got {size}.")
+
+
+def _check_variant(variant: str, layers: int | None, causal: bool, feedback: float) -> None:
+    names = get_args(Variant)
+    if variant not in names:
+        raise InvalidInputError(f"variant must be one of {', '.join(names)}, got {variant!r}.")
+    if layers is not None and layers < 1:
+        raise InvalidInputError(f"layers must be >= 1, got {layers}.")
+    if variant == "attention" and layers not in (None, 1):
+        raise InvalidInputError(
+            f'variant="attention" has one layer, got layers={layers}: use variant="stacked".'
+        )
+    if not 0 <= feedback <= 1 or (variant == "energy" and feedback == 0):
+        raise InvalidInputError(
+            f'feedback must be in (0, 1], or 0 with variant="stacked", got {feedback}.'
+        )
+    if variant == "energy" and causal:
+        raise UnsupportedModelError(
+            "An energy couples tokens both ways, so no mask keeps later tokens from earlier "
+            'outputs: use causal=True with variant="attention" or "stacked".'
+        )

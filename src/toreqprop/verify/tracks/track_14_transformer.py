@@ -1,0 +1,278 @@
+"""Track 14: transformers whose attention relaxes, trained by EP to reverse and to sort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toreqprop.certificate import Certificate, certify
+from toreqprop.gradients import (
+    CenteredEP,
+    GradientEstimator,
+    ImplicitGradient,
+    UnrolledGradient,
+    VectorFieldEP,
+)
+from toreqprop.verify.levels import Level
+from toreqprop.verify.measurements import Column, Measurements, Paired, Table, Value, pooled
+from toreqprop.verify.track import Context, Sabotage, Track
+from toreqprop.verify.transformers import RUN_COLUMNS, TEST, Recipe, build, draw, token_loss, train
+from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
+
+SECONDS = 60.0
+
+ENERGY: dict[str, Any] = {"variant": "energy"}
+DEEP: dict[str, Any] = {
+    "variant": "energy",
+    "layers": 2,
+    "feedback": 0.15,
+    "radius": 1.5,
+    "gradient": CenteredEP(0.01),
+}
+ATTENTION: dict[str, Any] = {"variant": "attention"}
+STACKED: dict[str, Any] = {"variant": "stacked"}
+
+NAMES = {
+    "energy": "energy",
+    "deep": "energy, 2 layers",
+    "attention": "vector field",
+    "stacked": "stacked (close to backprop in disguise)",
+}
+OPTIONS = {"energy": ENERGY, "deep": DEEP, "attention": ATTENTION, "stacked": STACKED}
+
+Rows = tuple[tuple[Any, ...], ...]
+Certified = tuple[str, int, Certificate]
+"""Variant, training steps, certificate."""
+
+
+def run(context: Context) -> Measurements:
+    values: dict[str, Value] = {}
+    timings: dict[str, float] = {}
+    trained, clock, sorted_by = _trainings(context, values, timings)
+    compared, compared_clock = _comparison(context, values)
+    certificates = _certificates(context)
+    # What a finished sorting network is certified with has a bound of its own.
+    values["min_cosine"] = min(c.min_cosine for _, _, c in certificates)
+    values["refused"] = sum(not c.ok for _, _, c in certificates)
+    values["certificates"] = len(certificates)
+    if sorted_by is not None:
+        certificates.append(sorted_by)
+        values["sorting_cosine"] = sorted_by[2].min_cosine
+    task = (Column("task"), Column("length", "d"), Column("variant"), Column("seed", "d"))
+    gradient = (Column("variant"), Column("gradient"), Column("seed", "d"))
+    certified = (Column("variant"), Column("training steps", "d"))
+    return Measurements(
+        values,
+        timings=timings,
+        tables=(
+            Table(
+                "Trained by EP on random sequences that are seen once; token accuracy on "
+                f"{TEST} sequences never trained on",
+                (*task, *RUN_COLUMNS),
+                trained,
+            ),
+            Table(
+                "CPU seconds of these trainings",
+                (*task, Column("seconds", ".1f")),
+                clock,
+                volatile=True,
+            ),
+            Table(
+                f"Reversal: {_compared_steps(context.level)} training steps with each gradient, "
+                "from the same weights on the same sequences",
+                (*gradient, *RUN_COLUMNS),
+                compared,
+            ),
+            Table(
+                "CPU seconds of this comparison",
+                (*gradient, Column("seconds", ".1f")),
+                compared_clock,
+                volatile=True,
+            ),
+            Table(
+                "Certificates: EP in float32 with the model's own β and tolerance against the "
+                "implicit gradient in float64, every tensor but the readout's, which autograd "
+                "computes",
+                (
+                    *certified,
+                    Column("tensor"),
+                    Column("signed cosine", "+.6f"),
+                    Column("norm ratio", ".4f"),
+                ),
+                tuple(
+                    (name, steps, t.name, t.cosine, t.norm_ratio)
+                    for name, steps, c in certificates
+                    for t in c.tensors
+                ),
+            ),
+            Table(
+                "The same certificates: the Jacobian at the equilibria, and the verdict",
+                (
+                    *certified,
+                    Column("norm of ∂f/∂s", ".3f"),
+                    Column("asymmetry of ∂u/∂s", ".1e"),
+                    Column("verdict"),
+                ),
+                tuple((n, s, c.contraction, c.asymmetry, c.verdict) for n, s, c in certificates),
+            ),
+        ),
+    )
+
+
+def _plan(level: Level) -> list[tuple[str, str, Recipe]]:
+    """(variant, prefix of its measurements, recipe) of every training."""
+    first = [("energy", "energy", Recipe(ENERGY, 70))]
+    more = [
+        ("attention", "attention", Recipe(ATTENTION, 90)),
+        ("stacked", "stacked", Recipe(STACKED, 90)),
+        ("deep", "deep", Recipe(DEEP, 90)),
+        ("energy", "length_16", Recipe(ENERGY, 80, length=16, batch=32)),
+        ("energy", "length_32", Recipe(ENERGY, 100, length=32, batch=32)),
+        ("deep", "sorting", Recipe(DEEP, 600, task="sorting")),
+        ("stacked", "sorting_stacked", Recipe(STACKED, 600, task="sorting")),
+    ]
+    return level.pick(first, first + more, first + more)
+
+
+def _trainings(
+    context: Context, values: dict[str, Value], timings: dict[str, float]
+) -> tuple[Rows, Rows, Certified | None]:
+    """Rows of results, rows of times, and the certificate of the network that sorts."""
+    rows, clock, unconverged = [], [], 0
+    sorted_by: Certified | None = None
+    for variant, prefix, recipe in _plan(context.level):
+        runs = []
+        for seed in context.seeds:
+            context.report(f"{recipe.task} of {recipe.length}, {NAMES[variant]}, seed {seed}")
+            found = train(context, recipe, seed)
+            where = (recipe.task, recipe.length, NAMES[variant], seed)
+            rows.append((*where, *found.row))
+            clock.append((*where, found.seconds))
+            unconverged += found.unconverged
+            runs.append(found)
+        if prefix == "sorting":
+            data = draw(context, recipe, context.seed)
+            batch = data.validation_x[:32], data.validation_y[:32]
+            found_by = certify(runs[0].model, *batch, loss=token_loss)
+            sorted_by = (f"{NAMES[variant]}, sorting", recipe.steps, found_by)
+        values[f"{prefix}_accuracy"] = pooled([r.accuracy() for r in runs])
+        values[f"{prefix}_least"] = min(r.percent for r in runs)
+        timings[f"{prefix}_seconds"] = max(r.seconds for r in runs)
+    values["unconverged"] = unconverged
+    return tuple(rows), tuple(clock), sorted_by
+
+
+def _compared_steps(level: Level) -> int:
+    """Few enough that methods can still differ."""
+    return level.pick(25, 40, 40)
+
+
+def _comparison(context: Context, values: dict[str, Value]) -> tuple[Rows, Rows]:
+    """EP, its controls and the oracles from the same weights on the same batches."""
+    rows, clock = [], []
+    for variant in context.level.pick(("attention",), tuple(OPTIONS), tuple(OPTIONS)):
+        recipe = Recipe(OPTIONS[variant], _compared_steps(context.level))
+        scores: dict[str, list[float]] = {}
+        for name, (gradient, readout_only) in _gradients(variant).items():
+            runs = []
+            for seed in context.level.pick(context.seeds[:1], context.seeds, context.seeds):
+                context.report(f"{NAMES[variant]}: {name}, seed {seed}")
+                found = train(context, recipe, seed, gradient=gradient, readout_only=readout_only)
+                runs.append(found)
+                rows.append((NAMES[variant], name, seed, *found.row))
+                clock.append((NAMES[variant], name, seed, found.seconds))
+            scores[name] = [r.percent for r in runs]
+            key = f"{variant}_{name.replace(' ', '_')}_accuracy"
+            control = name in ("readout only", "EP uncorrected")
+            values[key] = pooled([r.accuracy(contrast=control) for r in runs])
+        values[f"{variant}_gap"] = Paired(tuple(scores["EP"]), tuple(scores["implicit"]))
+    return tuple(rows), tuple(clock)
+
+
+def _gradients(variant: str) -> dict[str, tuple[GradientEstimator | None, bool]]:
+    """By name: the gradient (None for the model's own EP) and whether the readout alone learns."""
+    found: dict[str, tuple[GradientEstimator | None, bool]] = {
+        "EP": (None, False),
+        "implicit": (ImplicitGradient(), False),
+        "unrolled": (UnrolledGradient(), False),
+        "readout only": (None, True),
+    }
+    if variant in ("attention", "stacked"):
+        found["EP uncorrected"] = (VectorFieldEP(0.03, correction=False), False)
+    return found
+
+
+def _certificates(context: Context) -> list[Certified]:
+    """Before training and after some of it."""
+    found = []
+    for variant, options in OPTIONS.items():
+        recipe = Recipe(options, context.level.pick(5, 30, 30))
+        context.report(f"certificates, {NAMES[variant]}")
+        data = draw(context, recipe, context.seed)
+        batch = data.validation_x[:32], data.validation_y[:32]
+        untrained = build(context, recipe, context.seed)
+        trained = train(context, recipe, context.seed).model
+        for steps, model in ((0, untrained), (recipe.steps, trained)):
+            found.append((NAMES[variant], steps, certify(model, *batch, loss=token_loss)))
+    return found
+
+
+def bounds(level: Level) -> tuple[Bound, ...]:
+    first = (
+        at_least("energy_least", 100.0, "reversal of 8 by the energy, worst seed, tokens right, %"),
+        above_chance("energy_accuracy", "reversal of 8 by the energy, tokens right, %"),
+        at_most("energy_seconds", SECONDS, "CPU seconds of its slowest seed"),
+        at_least("attention_gap", -2.0, "EP minus implicit gradient, vector field, points"),
+        at_most("attention_readout_only_accuracy", 30.0, "training the readout alone, %"),
+        at_least("min_cosine", 0.99, "smallest signed cosine with the exact gradient"),
+        at_most("refused", 0, "certificates refused"),
+    )
+    more = (
+        at_least("attention_least", 100.0, "reversal of 8 by the vector field, worst seed, %"),
+        at_most("attention_seconds", SECONDS, "CPU seconds of its slowest seed"),
+        at_least("stacked_least", 100.0, f"reversal of 8, {NAMES['stacked']}, worst seed, %"),
+        at_least("deep_least", 100.0, "reversal of 8 by the energy of 2 layers, worst seed, %"),
+        at_least("length_16_least", 100.0, "reversal of 16 by the energy, worst seed, %"),
+        at_least("length_32_least", 100.0, "reversal of 32 by the energy, worst seed, %"),
+        at_least("sorting_least", 99.0, "sorting of 8 by the energy of 2 layers, worst seed, %"),
+        at_least(
+            "sorting_cosine",
+            0.95,
+            "smallest signed cosine with the exact gradient once it sorts",
+            required=False,
+        ),
+        at_least("energy_gap", -2.0, "EP minus implicit gradient, energy, points"),
+        at_least("deep_gap", -2.0, "EP minus implicit gradient, energy of 2 layers, points"),
+        at_least("stacked_gap", -2.0, f"EP minus implicit gradient, {NAMES['stacked']}, points"),
+    )
+    return level.pick(first, first + more, first + more)
+
+
+TRACK = Track(
+    number=14,
+    title="Transformer",
+    claim="Attention that relaxes to an equilibrium, with an energy or without, learns to reverse "
+    "sequences without an error by EP, as well as by the exact gradient.",
+    experiment="Train on random sequences seen once, test on thousands never trained on; compare "
+    "EP with the implicit and the unrolled gradient, with training the readout alone and with the "
+    "uncorrected nudge; certificates for every variant.",
+    run=run,
+    bounds=bounds,
+    sabotages=(
+        Sabotage("wrong sign", "the gradient points uphill"),
+        Sabotage("shuffled targets", "training targets belong to other sequences"),
+        Sabotage("correction dropped", "vector fields are nudged without the asymmetry term"),
+    ),
+    statements=(
+        "Reversal of 8 by the attention energy: {energy_accuracy}, worst seed "
+        "{energy_least:.3f} %, at most {energy_seconds:.1f} CPU seconds a seed.",
+        "After as many steps from the same weights the vector field gets {attention_EP_accuracy} "
+        "by EP, {attention_implicit_accuracy} by the implicit gradient, "
+        "{attention_unrolled_accuracy} unrolled, {attention_EP_uncorrected_accuracy} without the "
+        "correction and {attention_readout_only_accuracy} with the readout alone.",
+        "In {certificates} certificates the smallest cosine was {min_cosine:.4f}; "
+        "{unconverged} relaxations of the trainings did not converge.",
+        "In the stacked variant the correction term carries most of the credit assignment: it is "
+        "close to backpropagation in disguise, the more so the weaker its feedback.",
+    ),
+    cost=25,
+)
