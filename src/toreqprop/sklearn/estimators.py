@@ -30,7 +30,8 @@ class _EqPropEstimator(BaseEstimator):
 
     The defaults of ``learning_rate`` and ``alpha`` were chosen by validation on generated data
     (`make_classification`, `make_moons`, `make_friedman1`, `make_regression`) and part of MNIST's
-    training images; the data sets of ``toreqprop sklearn`` had no part in it.
+    training images, among about ten pairs. No candidate was scored on the data sets of ``toreqprop
+    sklearn``, but the search began because earlier defaults fell short there, on raw iris.
     """
 
     def __init__(
