@@ -78,7 +78,8 @@ class EquilibriumTransformer(EquilibriumModel):
         field = _field(variant, layers, heads, causal, feedback)
         swept = isinstance(field, AttentionStackEnergy)
         if gradient is None:
-            gradient = CenteredEP(_BETA) if variant == "energy" else VectorFieldEP(_BETA)
+            beta = _BETA[variant]
+            gradient = CenteredEP(beta) if variant == "energy" else VectorFieldEP(beta)
         super().__init__(
             field,
             gradient=gradient,
@@ -214,7 +215,7 @@ def check_tokens(x: Tensor, vocab_size: int, max_length: int) -> None:
 
 _DEFAULT_LAYERS: dict[Variant, int] = {"energy": 1, "attention": 1, "stacked": 2}
 _EMBEDDING_SCALE = 0.5
-_BETA = 0.03
+_BETA: dict[Variant, float] = {"energy": 0.03, "attention": 0.03, "stacked": 0.01}
 """Weaker than elsewhere: late in training a few tokens of a sequence carry all of its nudge."""
 _READOUT_GAIN = 8.0
 """Bounded couplings leave differences between states small; the readout makes up for it."""
@@ -311,10 +312,8 @@ def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: fl
 
 
 def _solver(field: VectorField) -> Solver:
-    """Sweeps where they descend, plain steps up and down a stack, damped ones else."""
-    if isinstance(field, AttentionStackEnergy):
-        return GaussSeidel()
-    return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
+    """Sweeps where they descend, damped steps else."""
+    return GaussSeidel() if isinstance(field, AttentionStackEnergy) else FixedPoint(0.5)
 
 
 def _check_sizes(**sizes: int) -> None:
