@@ -124,7 +124,16 @@ def test_regression_is_inferred_from_a_fraction(files: Path, tmp_path: Path) -> 
     assert "predicts numbers" in refuse("predict", tmp_path / "run", data, "--proba")
 
 
-@pytest.mark.parametrize("model", sorted(NETWORKS))
+FOR_ROWS = sorted(n for n, c in NETWORKS.items() if n == "backprop" or "for_rows" in vars(c))
+
+
+@pytest.mark.parametrize("model", sorted(set(NETWORKS) - set(FOR_ROWS)))
+def test_a_model_for_other_data_says_so(files: Path, model: str) -> None:
+    said = refuse("train", files / "colours.npz", "--model", model)
+    assert "cannot be built for rows" in said
+
+
+@pytest.mark.parametrize("model", FOR_ROWS)
 def test_every_model_trains_on_npz(files: Path, tmp_path: Path, model: str) -> None:
     options = ["--model", model, "--hidden", 12, "--learning-rate", "0.02", "--epochs", 20]
     found = succeed("train", files / "colours.npz", *options, "--output", tmp_path / "run")
