@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toreqprop.certificate import Certificate, certify
+from toreqprop.energies import AveragePooling, MaxPooling, SoftPooling
 from toreqprop.errors import (
     ConvergenceError,
     ConvergenceWarning,
@@ -24,8 +25,10 @@ from toreqprop.gradients import (
     VectorFieldEP,
 )
 from toreqprop.models import (
+    BackpropConvNet,
     BackpropMLP,
     EquilibriumModel,
+    HopfieldConvNet,
     HopfieldMLP,
     LoopedMLP,
     nudged_backward,
@@ -38,6 +41,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Anderson",
+    "AveragePooling",
+    "BackpropConvNet",
     "BackpropMLP",
     "CenteredEP",
     "Certificate",
@@ -51,13 +56,16 @@ __all__ = [
     "GaussSeidel",
     "GradientDescent",
     "HolomorphicEP",
+    "HopfieldConvNet",
     "HopfieldMLP",
     "ImplicitGradient",
     "InvalidInputError",
     "LoopedMLP",
+    "MaxPooling",
     "OneSidedEP",
     "RandomSignEP",
     "RecurrentBackprop",
+    "SoftPooling",
     "Solution",
     "Status",
     "TorEqPropError",

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
-from toreqprop.energies.base import Energy, Gradients, Params, VectorField, Wants
+from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Sigmoid, Tanh
+from toreqprop.energies.base import Energy, Gradients, Layerwise, Params, VectorField, Wants
+from toreqprop.energies.convolution_norms import (
+    ConvolutionBall,
+    convolution_bound,
+    convolution_norm,
+)
+from toreqprop.energies.convolutional import ConvolutionalEnergy, PooledConvolution
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
@@ -19,12 +25,23 @@ from toreqprop.energies.parametrizations import (
     SymmetricBall,
     spectral_bound,
 )
+from toreqprop.energies.pooling import (
+    POOLINGS,
+    AveragePooling,
+    MaxPooling,
+    Pooling,
+    SoftPooling,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
+    "POOLINGS",
     "Activation",
     "AsymmetryCorrection",
+    "AveragePooling",
     "ClampNudge",
+    "ConvolutionBall",
+    "ConvolutionalEnergy",
     "CostNudge",
     "DenseEnergy",
     "DenseField",
@@ -33,10 +50,16 @@ __all__ = [
     "Gradients",
     "HardSigmoid",
     "LayeredEnergy",
+    "Layerwise",
     "Linear",
     "LinearNudge",
+    "MaxPooling",
     "Nudge",
     "Params",
+    "PooledConvolution",
+    "Pooling",
+    "Sigmoid",
+    "SoftPooling",
     "SpectralBall",
     "Symmetric",
     "SymmetricBall",
@@ -44,6 +67,8 @@ __all__ = [
     "Tanh",
     "VectorField",
     "Wants",
+    "convolution_bound",
+    "convolution_norm",
     "neurons",
     "per_sample",
     "sample_norm",

@@ -7,6 +7,7 @@ one object serves every phase, dtype and device.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +26,11 @@ class VectorField(ABC):
     """A system with equilibria ``s = σ(u(s, x; θ))``; ``u`` need not derive from an energy."""
 
     activation: Activation
+
+    @property
+    def analytic(self) -> bool:
+        """Whether the map extends to complex states (needed by holomorphic EP)."""
+        return self.activation.analytic
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         """All that depends on ``x`` and ``θ`` but not on ``s``: computed once for every phase."""
@@ -52,6 +58,18 @@ class VectorField(ABC):
             return sum((torch.sum(w * v) for w, v in zip(weight, u, strict=True)), x.new_zeros(()))
 
         return differentiate(total, x, params, wants)
+
+
+@runtime_checkable
+class Layerwise(Protocol):
+    """A field that can update one layer at a time, coupled to its neighbours alone."""
+
+    activation: Activation
+
+    def layer_preactivation(
+        self, layer: int, state: State, drive: Params, params: Params
+    ) -> Tensor:
+        """``u_l`` for one layer, counted from zero."""
 
 
 class Energy(VectorField):

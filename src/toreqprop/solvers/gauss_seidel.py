@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from toreqprop.energies import LayeredEnergy, System
+from toreqprop.energies import Layerwise, System
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
@@ -17,14 +17,15 @@ class GaussSeidel(Solver):
 
     Given its neighbours, a layer's update ``s_l = σ(u_l)`` minimises the energy over that layer
     exactly, so the energy never increases, with or without contraction; and for the cost of one
-    plain step information crosses two layers. In a nudged phase the sweep starts at the top, where
-    the nudge arrives.
+    plain step information crosses two layers. (Where a layer's ``u_l`` depends on ``s_l`` itself,
+    as below a max pooling, this holds while the interaction is convex in that layer: for states
+    that are not negative.) In a nudged phase the sweep starts at the top, where the nudge arrives.
     """
 
     plain: ClassVar[bool] = False
 
     def evaluate(self, system: Dynamics, state: State) -> State:
-        if not isinstance(system, System) or not isinstance(system.field, LayeredEnergy):
+        if not isinstance(system, System) or not isinstance(system.field, Layerwise):
             raise UnsupportedModelError(
                 "GaussSeidel sweeps need a layered model such as HopfieldMLP: "
                 "use solver=FixedPoint()."
