@@ -46,7 +46,11 @@ class VectorField(ABC):
 
     def activate(self, preactivation: State) -> State:
         """``σ(u)``, layer by layer."""
-        return tuple(self.activation(u) for u in preactivation)
+        return tuple(self.activate_layer(layer, u) for layer, u in enumerate(preactivation))
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        """``σ(u_l)`` for one layer, counted from zero."""
+        return self.activation(preactivation)
 
     def field_gradients(
         self, state: State, weight: State, x: Tensor, params: Params, wants: Wants
@@ -64,12 +68,13 @@ class VectorField(ABC):
 class Layerwise(Protocol):
     """A field that can update one layer at a time, coupled to its neighbours alone."""
 
-    activation: Activation
-
     def layer_preactivation(
         self, layer: int, state: State, drive: Params, params: Params
     ) -> Tensor:
         """``u_l`` for one layer, counted from zero."""
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        """``σ(u_l)``."""
 
 
 class Energy(VectorField):

@@ -71,11 +71,17 @@ class ConvolutionalEnergy(Energy):
     ``u_l = P_l(K_l ⋆ s_{l−1}) + b_l + K_{l+1}ᵀ ⋆ P'_{l+1}(K_{l+1} ⋆ s_l)ᵀ s_{l+1}``: convolution
     and pooling upwards, their transposes downwards. ``x`` holds images of the shape ``image``,
     flat or not.
+
+    With ``feedback`` f < 1 the states of a layer have √f times the range of those below it:
+    ``s_l = a_l·σ(u_l/a_l)``, ``a_l = f^{(l−1)/2}``. Measured in units of the ranges, the way up
+    then gains 1/√f and the way down loses √f: the network is dominated by its forward pass and
+    settles fast, and has an energy as before.
     """
 
     image: Shape
     couplings: tuple[PooledConvolution, ...]
     activation: Activation = Tanh()
+    feedback: float = 1.0
 
     @property
     def analytic(self) -> bool:
@@ -89,9 +95,11 @@ class ConvolutionalEnergy(Energy):
 
     def initial_state(self, drive: Params, params: Params) -> State:
         """A feed-forward pass: what the equilibrium would be without feedback."""
-        state = [self.activation(drive[0])]
-        for coupling, kernel, bias in zip(self.couplings[1:], drive[1:], params[3::2], strict=True):
-            state.append(self.activation(coupling.up(state[-1], kernel, bias)))
+        state = [self.activate_layer(0, drive[0])]
+        upper = zip(self.couplings[1:], drive[1:], params[3::2], strict=True)
+        for layer, (coupling, kernel, bias) in enumerate(upper, start=1):
+            u = coupling.up(state[-1], kernel, bias)
+            state.append(self.activate_layer(layer, u))
         return tuple(state)
 
     def layer_preactivation(
@@ -107,6 +115,23 @@ class ConvolutionalEnergy(Energy):
             return below
         coupling, kernel = self.couplings[layer + 1], drive[layer + 1]
         return below + coupling.down(state[layer + 1], state[layer], kernel)
+
+    def range_of(self, layer: int) -> float:
+        """``a_l``, counted from zero."""
+        return self.feedback ** (layer / 2)
+
+    def activate_layer(self, layer: int, preactivation: Tensor) -> Tensor:
+        span = self.range_of(layer)
+        if span == 1:
+            return self.activation(preactivation)
+        return span * self.activation(preactivation / span)
+
+    def potential(self, state: State) -> Tensor:
+        parts = []
+        for layer, s in enumerate(state):
+            span = self.range_of(layer)
+            parts.append(span**2 * self.activation.potential(s / span).flatten(1).sum(1))
+        return torch.stack(parts).sum(0)
 
     def preactivation(self, state: State, drive: Params, params: Params) -> State:
         return tuple(

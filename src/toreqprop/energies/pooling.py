@@ -132,7 +132,7 @@ class SoftPooling(Pooling):
     """
 
     size: int = 2
-    temperature: float = 0.25
+    temperature: float = 0.1
 
     def __post_init__(self) -> None:
         check_size(self.size)

@@ -26,7 +26,7 @@ from toreqprop.energies import (
 )
 from toreqprop.energies.convolutional import Shape
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.gradients import GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
@@ -45,10 +45,13 @@ class HopfieldConvNet(EquilibriumModel):
         activation: ``Tanh()``, ``Sigmoid()`` or ``HardSigmoid()``. Under max pooling above the
             first layer, states that are never negative make sweeps settle; with tanh they may go
             round in circles.
+        feedback: strength of the way down relative to the way up, in (0, 1]: weak feedback
+            settles fast and leaves the forward pass room; see `ConvolutionalEnergy`.
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
-        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+        gradient: by default `CenteredEP` with β a tenth of the range of the last layer's states.
+        solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
     """
@@ -62,6 +65,7 @@ class HopfieldConvNet(EquilibriumModel):
         kernel_size: int = 5,
         pooling: Pooling | Sequence[Pooling] | None = None,
         activation: Activation | None = None,
+        feedback: float = 0.1,
         spectral_norm: bool = True,
         radius: float = 0.95,
         gradient: GradientEstimator | None = None,
@@ -71,30 +75,37 @@ class HopfieldConvNet(EquilibriumModel):
         on_failure: OnFailure = "warn",
     ) -> None:
         plan = plan_layers(image, channels, classes, kernel_size, pooling)
+        if not 0 < feedback <= 1:
+            raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}. Typical: 0.1.")
+        if gradient is None:  # β in units of the last layer's range
+            gradient = CenteredEP(0.1 * feedback ** ((len(plan.maps) - 1) / 2))
         super().__init__(
-            plan.energy(Tanh() if activation is None else activation),
+            plan.energy(Tanh() if activation is None else activation, feedback),
             gradient=gradient,
             solver=GaussSeidel() if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
         )
-        self.plan = plan
+        self.plan, self.feedback = plan, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
         self.layers, self.readout = plan.build()
         if spectral_norm:
             for layer, pooled in zip(list(self.layers)[1:], plan.poolings[1:], strict=True):
-                limit = coupling_limit(radius, len(plan.maps) - 1, pooled)
+                limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5
                 parametrize.register_parametrization(layer, "weight", ConvolutionBall(limit))
 
     def system_parameters(self) -> Params:
-        found: list[Tensor] = []
-        for layer in self.layers:
-            found += [layer.weight, layer.bias]  # type: ignore[list-item]
-        return tuple(found)
+        """Kernels and biases in units of the layers' ranges: kernels between layers times √f."""
+        first, *upper = self.layers
+        found = [first.weight, first.bias]
+        for number, layer in enumerate(upper, start=1):
+            scales = self.feedback**0.5, self.feedback ** (number / 2)
+            found += [scales[0] * layer.weight, scales[1] * layer.bias]  # type: ignore[list-item, operator]
+        return tuple(found)  # type: ignore[arg-type]
 
     def readout_from(self, state: State) -> Tensor:
-        return self.readout(state[-1].flatten(1))
+        return self.readout(state[-1].flatten(1) / self.feedback ** ((len(state) - 1) / 2))
 
     def check_input(self, x: Tensor) -> None:
         check_images(x, self.plan.image, self.readout.bias.dtype)
@@ -122,8 +133,8 @@ class HopfieldConvNet(EquilibriumModel):
                 "activation=HardSigmoid() or pooling=AveragePooling()."
             )
         norms = [
-            convolution_norm(layer.weight.detach(), *below[1:])  # type: ignore[operator]
-            for layer, below in zip(list(self.layers)[1:], self.plan.maps, strict=False)
+            convolution_norm(kernel, *below[1:])
+            for kernel, below in zip(self.system_parameters()[2::2], self.plan.maps, strict=False)
         ]
         return self.field.activation.slope * _block_norm(norms, poolings)
 
@@ -135,6 +146,7 @@ class HopfieldConvNet(EquilibriumModel):
             "kernel_size": self.plan.kernel_size,
             "pooling": self.plan.poolings,
             "activation": self.field.activation,
+            "feedback": self.feedback,
             "spectral_norm": self.spectral_norm,
             "radius": self.radius,
             "gradient": self.gradient,
@@ -152,6 +164,7 @@ class HopfieldConvNet(EquilibriumModel):
     def extra_repr(self) -> str:
         return (
             f"image={self.plan.image}, pooling={list(self.plan.poolings)}, "
+            f"feedback={self.feedback:g}, "
             f"gradient={self.gradient}, solver={self.solver}, tol={self.tol:g}, "
             f"max_steps={self.max_steps}"
         )
@@ -167,9 +180,9 @@ class ConvolutionalPlan:
     kernel_size: int
     poolings: tuple[Pooling, ...]
 
-    def energy(self, activation: Activation) -> ConvolutionalEnergy:
+    def energy(self, activation: Activation, feedback: float = 1.0) -> ConvolutionalEnergy:
         couplings = tuple(PooledConvolution(p, self.kernel_size // 2) for p in self.poolings)
-        return ConvolutionalEnergy(self.image, couplings, activation)
+        return ConvolutionalEnergy(self.image, couplings, activation, feedback)
 
     def build(self) -> tuple[nn.ModuleList, nn.Linear]:
         """The convolutions, as holders of their kernels, and the readout."""

@@ -37,7 +37,7 @@ class GaussSeidel(Solver):
             force = None if system.nudge is None else system.nudge.force(current)
             for layer in range(parity, len(state), 2):
                 u = field.layer_preactivation(layer, current, system.drive, system.params)
-                swept[layer] = field.activation(u if force is None else u - force[layer])
+                swept[layer] = field.activate_layer(layer, u if force is None else u - force[layer])
         return tuple(swept)
 
     def step(
