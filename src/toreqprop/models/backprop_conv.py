@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from toreqprop.energies import (
     Activation,
     Pooling,
-    Tanh,
 )
 from toreqprop.models.hopfield_conv import check_images, plan_layers
 
@@ -33,7 +32,7 @@ class BackpropConvNet(nn.Module):
     ) -> None:
         super().__init__()
         self.plan = plan_layers(image, channels, classes, kernel_size, pooling)
-        self.feed_forward = self.plan.energy(Tanh() if activation is None else activation)
+        self.feed_forward = self.plan.energy(activation)
         self.layers, self.readout = self.plan.build()
 
     def forward(self, x: Tensor) -> Tensor:

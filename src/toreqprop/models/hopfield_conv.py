@@ -21,6 +21,7 @@ from toreqprop.energies import (
     Params,
     PooledConvolution,
     Pooling,
+    Sigmoid,
     Tanh,
     convolution_norm,
 )
@@ -43,8 +44,8 @@ class HopfieldConvNet(EquilibriumModel):
         pooling: `AveragePooling`, `MaxPooling` or `SoftPooling` after each convolution: one for
             all, or one for each layer. The first acts on the image alone, outside the relaxation.
         activation: ``Tanh()``, ``Sigmoid()`` or ``HardSigmoid()``. Under max pooling above the
-            first layer, states that are never negative make sweeps settle; with tanh they may go
-            round in circles.
+            first layer the default is ``Sigmoid()``: states that are never negative make sweeps
+            settle, with tanh they may go round in circles.
         feedback: strength of the way down relative to the way up, in (0, 1]: weak feedback
             settles fast and leaves the forward pass room; see `ConvolutionalEnergy`.
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
@@ -80,7 +81,7 @@ class HopfieldConvNet(EquilibriumModel):
         if gradient is None:  # β in units of the last layer's range
             gradient = CenteredEP(0.1 * feedback ** ((len(plan.maps) - 1) / 2))
         super().__init__(
-            plan.energy(Tanh() if activation is None else activation, feedback),
+            plan.energy(activation, feedback),
             gradient=gradient,
             solver=GaussSeidel() if solver is None else solver,
             tol=tol,
@@ -180,7 +181,10 @@ class ConvolutionalPlan:
     kernel_size: int
     poolings: tuple[Pooling, ...]
 
-    def energy(self, activation: Activation, feedback: float = 1.0) -> ConvolutionalEnergy:
+    def energy(self, activation: Activation | None, feedback: float = 1.0) -> ConvolutionalEnergy:
+        if activation is None:
+            jumps = any(pooling.curvature is None for pooling in self.poolings[1:])
+            activation = Sigmoid() if jumps else Tanh()
         couplings = tuple(PooledConvolution(p, self.kernel_size // 2) for p in self.poolings)
         return ConvolutionalEnergy(self.image, couplings, activation, feedback)
 
