@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 import toreqprop.tasks
-from toreqprop.bench.convolutional import METHODS, SETTINGS, ConvolutionalSettings, run, store
+from toreqprop.bench.convolutional import (
+    METHODS,
+    SETTINGS,
+    ConvolutionalSettings,
+    run,
+    step_times,
+    store,
+)
 from toreqprop.tasks import Dataset, get
 
 ROOT = Path(__file__).parent.parent
@@ -48,10 +55,14 @@ def test_the_benchmark_measures_both_methods_alike(tmp_path: Path) -> None:
     found = {m: run("digits", m, settings, seed=0, full=False) for m in METHODS}
     for measured in found.values():
         store(path, measured)
-        rows = store(path, measured)  # a second time takes the place of the first
+        store(path, measured)  # a second time takes the place of the first
+    store(path, step_times(settings, rounds=3))
     content = json.loads(path.read_text())
-    assert content["runs"] == json.loads(json.dumps(rows))
-    assert [r["method"] for r in rows] == sorted(METHODS)
+    assert [r["method"] for r in content["runs"]] == sorted(METHODS)
+    times = content["step_times"]
+    assert times["ratio"] == times["milliseconds"]["ep"] / times["milliseconds"]["backprop"]
+    assert times["free_steps"] >= 1
+    assert times["nudged_steps"] >= 1
     assert found["ep"].parameters == found["backprop"].parameters
     for measured in found.values():
         assert measured.accuracy > 3 * measured.chance

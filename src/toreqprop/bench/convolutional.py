@@ -6,6 +6,7 @@ Settings were chosen on validation images alone; the test images are used once, 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from toreqprop.bench.environment import environment
 from toreqprop.bench.files import write_atomically
@@ -21,7 +23,7 @@ from toreqprop.certificate import certify
 from toreqprop.energies import POOLINGS
 from toreqprop.models import BackpropConvNet, EquilibriumModel, HopfieldConvNet
 from toreqprop.tasks import Dataset, get
-from toreqprop.training import Epoch, TrainingConfig, accuracy, fit
+from toreqprop.training import Epoch, RelaxationMonitor, TrainingConfig, accuracy, fit
 
 Method = Literal["ep", "backprop"]
 METHODS: tuple[Method, ...] = ("ep", "backprop")
@@ -136,13 +138,66 @@ def image_shape(data: Dataset) -> tuple[int, int, int]:
     return (1, side, side)
 
 
-def store(path: Path, found: ConvolutionalRun) -> list[dict[str, Any]]:
-    """Put a run into the file in the place of an earlier one of its kind; all runs there."""
-    kept = json.loads(path.read_text())["runs"] if path.exists() else []
-    kind = (found.task, found.method, found.full, found.seed)
-    rows = [r for r in kept if (r["task"], r["method"], r["full"], r["seed"]) != kind]
-    rows = sorted([*rows, asdict(found)], key=lambda r: (r["task"], r["method"], r["seed"]))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"environment": environment(), "runs": rows}
-    write_atomically(path, json.dumps(content, indent=1) + "\n")
-    return rows
+@dataclass(frozen=True)
+class StepTimes:
+    """Median processor time of one training step of each method, measured in turn."""
+
+    settings: dict[str, Any]
+    threads: int
+    rounds: int
+    milliseconds: dict[str, float]
+    ratio: float
+    free_steps: float | None
+    nudged_steps: float | None
+
+
+def step_times(settings: ConvolutionalSettings, rounds: int = 20, seed: int = 0) -> StepTimes:
+    """Steps of EP and of backprop on random images, in turn, so that both see the same machine."""
+    torch.manual_seed(seed)
+    x = torch.randn(settings.batch_size, 784)
+    y = torch.randint(0, 10, (settings.batch_size,))
+    models = {method: settings.build(method, (1, 28, 28), 10) for method in METHODS}
+    optimizers = {
+        method: torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+        for method, model in models.items()
+    }
+    monitor = RelaxationMonitor()
+    relaxing = models["ep"]
+    if isinstance(relaxing, EquilibriumModel):
+        relaxing.register_relaxation_hook(monitor)
+    times: dict[str, list[float]] = {method: [] for method in METHODS}
+    for _ in range(rounds):
+        for method, model in models.items():
+            started = time.process_time()
+            optimizers[method].zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizers[method].step()
+            times[method].append(1e3 * (time.process_time() - started))
+    medians = {method: statistics.median(found) for method, found in times.items()}
+    return StepTimes(
+        asdict(settings),
+        torch.get_num_threads(),
+        rounds,
+        medians,
+        medians["ep"] / medians["backprop"],
+        monitor.mean_steps("free"),
+        monitor.mean_steps("nudged"),
+    )
+
+
+def store(path: Path, found: ConvolutionalRun | StepTimes) -> dict[str, Any]:
+    """Put a measurement into the file, in the place of an earlier one of its kind."""
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
+    if isinstance(found, StepTimes):
+        content["step_times"] = asdict(found)
+    else:
+        kind = (found.task, found.method, found.full, found.seed)
+        rows = [r for r in content["runs"] if kind_of(r) != kind]
+        content["runs"] = sorted([*rows, asdict(found)], key=kind_of)
+    write_atomically(path, json.dumps({**content, "environment": environment()}, indent=1) + "\n")
+    return content
+
+
+def kind_of(row: dict[str, Any]) -> tuple[str, str, bool, int]:
+    """Two runs of one kind do not stand side by side in the file."""
+    return row["task"], row["method"], row["full"], row["seed"]
