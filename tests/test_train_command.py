@@ -133,7 +133,16 @@ def test_a_model_for_other_data_says_so(files: Path, model: str) -> None:
     assert "cannot be built for rows" in said
 
 
-@pytest.mark.parametrize("model", FOR_ROWS)
+def test_a_convolutional_model_takes_square_images(files: Path, tmp_path: Path) -> None:
+    said = refuse("train", files / "colours.npz", "--model", "conv")
+    assert "square images" in said
+    options = ["--model", "conv", "--hidden", 16, "--learning-rate", "0.01", "--epochs", 2]
+    found = succeed("train", "digits", *options, "--output", tmp_path / "run")
+    assert found["accuracy"] > 0.7
+    assert succeed("evaluate", tmp_path / "run", "digits")["accuracy"] == found["accuracy"]
+
+
+@pytest.mark.parametrize("model", sorted(set(FOR_ROWS) - {"conv"}))
 def test_every_model_trains_on_npz(files: Path, tmp_path: Path, model: str) -> None:
     options = ["--model", model, "--hidden", 12, "--learning-rate", "0.02", "--epochs", 20]
     found = succeed("train", files / "colours.npz", *options, "--output", tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toreqprop.certificate import Certificate, certify
+from toreqprop.energies import AveragePooling, MaxPooling, SoftPooling
 from toreqprop.errors import (
     ConvergenceError,
     ConvergenceWarning,
@@ -24,9 +25,11 @@ from toreqprop.gradients import (
     VectorFieldEP,
 )
 from toreqprop.models import (
+    BackpropConvNet,
     BackpropMLP,
     EquilibriumModel,
     EquilibriumTransformer,
+    HopfieldConvNet,
     HopfieldMLP,
     LoopedMLP,
     nudged_backward,
@@ -39,6 +42,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Anderson",
+    "AveragePooling",
+    "BackpropConvNet",
     "BackpropMLP",
     "CenteredEP",
     "Certificate",
@@ -53,13 +58,16 @@ __all__ = [
     "GaussSeidel",
     "GradientDescent",
     "HolomorphicEP",
+    "HopfieldConvNet",
     "HopfieldMLP",
     "ImplicitGradient",
     "InvalidInputError",
     "LoopedMLP",
+    "MaxPooling",
     "OneSidedEP",
     "RandomSignEP",
     "RecurrentBackprop",
+    "SoftPooling",
     "Solution",
     "Status",
     "TorEqPropError",

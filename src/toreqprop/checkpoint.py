@@ -25,7 +25,7 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
 from toreqprop.atomic import write_atomically
-from toreqprop.energies import HardSigmoid, Linear, Tanh
+from toreqprop.energies import POOLINGS, HardSigmoid, Linear, Sigmoid, Tanh
 from toreqprop.errors import CheckpointError
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.models import MODELS, BackpropMLP
@@ -37,7 +37,12 @@ NETWORKS: dict[str, type[nn.Module]] = {**MODELS, "backprop": BackpropMLP}
 
 COMPONENTS: dict[str, type] = {
     cls.__name__: cls
-    for cls in (*ESTIMATORS.values(), *SOLVERS.values(), Tanh, HardSigmoid, Linear)
+    for cls in (
+        *ESTIMATORS.values(),
+        *SOLVERS.values(),
+        *POOLINGS.values(),
+        *(Tanh, HardSigmoid, Sigmoid, Linear),
+    )
 }
 """Every object a model's configuration may hold, by class name."""
 

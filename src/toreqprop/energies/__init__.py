@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Tanh
+from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Sigmoid, Tanh
 from toreqprop.energies.attention import (
     AttentionEnergy,
     AttentionField,
@@ -11,6 +11,12 @@ from toreqprop.energies.attention import (
 )
 from toreqprop.energies.attention_stack import AttentionStackEnergy, AttentionStackField
 from toreqprop.energies.base import Energy, Gradients, Layerwise, Params, VectorField, Wants
+from toreqprop.energies.convolution_norms import (
+    ConvolutionBall,
+    convolution_bound,
+    convolution_norm,
+)
+from toreqprop.energies.convolutional import ConvolutionalEnergy, PooledConvolution
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
 from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
@@ -27,16 +33,27 @@ from toreqprop.energies.parametrizations import (
     SymmetricBall,
     spectral_bound,
 )
+from toreqprop.energies.pooling import (
+    POOLINGS,
+    AveragePooling,
+    MaxPooling,
+    Pooling,
+    SoftPooling,
+)
 from toreqprop.energies.system import System, neurons, per_sample, sample_norm
 
 __all__ = [
+    "POOLINGS",
     "Activation",
     "AsymmetryCorrection",
     "AttentionEnergy",
     "AttentionField",
     "AttentionStackEnergy",
     "AttentionStackField",
+    "AveragePooling",
     "ClampNudge",
+    "ConvolutionBall",
+    "ConvolutionalEnergy",
     "CostNudge",
     "DenseEnergy",
     "DenseField",
@@ -48,9 +65,14 @@ __all__ = [
     "Layerwise",
     "Linear",
     "LinearNudge",
+    "MaxPooling",
     "NearIdentity",
     "Nudge",
     "Params",
+    "PooledConvolution",
+    "Pooling",
+    "Sigmoid",
+    "SoftPooling",
     "SpectralBall",
     "Symmetric",
     "SymmetricBall",
@@ -59,6 +81,8 @@ __all__ = [
     "VectorField",
     "Wants",
     "attention_lipschitz",
+    "convolution_bound",
+    "convolution_norm",
     "energy_attention_lipschitz",
     "neurons",
     "per_sample",

@@ -67,6 +67,28 @@ class HardSigmoid:
 
 
 @dataclass(frozen=True)
+class Sigmoid:
+    """σ(u) = 1/(1 + e^(2−4u)), `HardSigmoid` made smooth: G(s) = ½s + ¼·(s·log s + (1−s)·log(1−s)).
+
+    Its states lie in (0, 1) and its slope is at most one.
+    """
+
+    analytic: ClassVar[bool] = True
+    slope: ClassVar[float] = 1.0
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return torch.sigmoid(4 * preactivation - 2)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        edge = torch.finfo(state.dtype).eps
+        return 0.5 + 0.25 * torch.logit(state.clamp(edge, 1 - edge))
+
+    def potential(self, state: Tensor) -> Tensor:
+        up, down = state.clamp_min(0), (1 - state).clamp_min(0)
+        return 0.5 * state + 0.25 * (torch.xlogy(up, up) + torch.xlogy(down, down))
+
+
+@dataclass(frozen=True)
 class Linear:
     """σ(u) = u, G(s) = ½·s²: equilibria are solutions of linear systems, known in closed form."""
 

@@ -46,10 +46,11 @@ class HolomorphicEP(GradientEstimator):
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         field = require_energy(self, problem.system)
-        if not field.activation.analytic:
+        if not field.analytic:
             raise UnsupportedModelError(
-                f"HolomorphicEP needs an activation that extends to complex numbers, and "
-                f"{type(field.activation).__name__} does not: use gradient=CenteredEP()."
+                f"HolomorphicEP needs an energy that extends to complex numbers, and "
+                f"{type(field).__name__} with {type(field.activation).__name__} does not: "
+                "use gradient=CenteredEP()."
             )
         direction, scale = normalise(cotangent)
         dtype = torch.complex128 if free[0].dtype == torch.float64 else torch.complex64

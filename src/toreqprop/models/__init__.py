@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from toreqprop.models.backprop_conv import BackpropConvNet
 from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 from toreqprop.models.transformer import EquilibriumTransformer
@@ -12,14 +14,17 @@ from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 MODELS: dict[str, type[EquilibriumModel]] = {
     "looped": LoopedMLP,
     "hopfield": HopfieldMLP,
+    "conv": HopfieldConvNet,
     "transformer": EquilibriumTransformer,
 }
 
 __all__ = [
     "MODELS",
+    "BackpropConvNet",
     "BackpropMLP",
     "EquilibriumModel",
     "EquilibriumTransformer",
+    "HopfieldConvNet",
     "HopfieldMLP",
     "LoopedMLP",
     "nudged_backward",

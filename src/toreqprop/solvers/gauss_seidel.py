@@ -19,9 +19,10 @@ class GaussSeidel(Solver):
     downwards in a nudged one: for the same work, information crosses all of them.
 
     Given its neighbours, a layer's update ``s_l = σ(u_l)`` minimises the energy over that layer
-    (or, where ``Φ`` is convex in it, a touching bound from above), so the energy never increases,
-    with or without contraction; and for the cost of one plain step information crosses two layers.
-    In a nudged phase the sweep starts at the top, where the nudge arrives.
+    (or, where ``Φ`` is convex in it, a touching bound from above: attention, or a max pooling of
+    states that are not negative), so the energy never increases, with or without contraction; and
+    for the cost of one plain step information crosses two layers. In a nudged phase the sweep
+    starts at the top, where the nudge arrives.
     """
 
     order: Literal["parity", "sequential"] = "parity"

@@ -1,0 +1,66 @@
+"""Bounds on the norm of a convolution, and the constraint that keeps it below one of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from toreqprop.errors import InvalidInputError
+
+SQUARINGS = 4
+
+
+def convolution_bound(kernel: Tensor) -> Tensor:
+    """A proven upper bound on ``‖K ⋆ ·‖₂``: a pure, cheap and differentiable function of K.
+
+    A convolution is a matrix W times the patches of a map, and of ``a × b`` patches at most ``ab``
+    hold the same pixel, so ``‖K⋆‖ ≤ √(ab)·‖W‖₂``; the transpose gives the same with inputs and
+    outputs exchanged. ``‖W‖₂²`` is at most ``tr(G^m)^(1/m)`` for ``G = WWᵀ``, here with m = 32:
+    above ``‖W‖₂`` by a factor of at most ``rows^(1/64)``.
+    """
+    if kernel.shape[0] < kernel.shape[1]:
+        kernel = kernel.transpose(0, 1)
+    matrix = kernel.flatten(1)
+    gram = matrix @ matrix.mT
+    log_norm, power = gram.new_zeros(()), 1
+    tiny = torch.finfo(gram.dtype).tiny
+    for squaring in range(SQUARINGS + 1):
+        # Normalising first keeps the powers within the range of float32.
+        size = torch.linalg.matrix_norm(gram).clamp_min(tiny)
+        log_norm = log_norm + size.log() / power
+        if squaring < SQUARINGS:
+            gram = gram / size
+            gram, power = gram @ gram, 2 * power
+    patch = kernel.shape[-2] * kernel.shape[-1]
+    return patch**0.5 * (0.5 * log_norm).exp()
+
+
+@torch.no_grad()
+def convolution_norm(kernel: Tensor, height: int, width: int) -> float:
+    """An upper bound on ``‖K ⋆ ·‖₂`` over maps of this size, tighter and slower.
+
+    A zero-padded convolution is part of a periodic one on a torus so large that nothing wraps
+    around, whose norm is the largest over its frequencies of the norm of the transformed kernel.
+    """
+    size = (height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1)
+    spectrum = torch.fft.rfft2(kernel.double(), s=size).movedim((0, 1), (2, 3))
+    return float(torch.linalg.matrix_norm(spectrum, ord=2).max())
+
+
+class ConvolutionBall(nn.Module):
+    """``K ↦ K · min(1, radius / ν(K))`` with ``ν`` of `convolution_bound`: ``‖K⋆‖ ≤ radius``."""
+
+    def __init__(self, radius: float) -> None:
+        super().__init__()
+        if not radius > 0:
+            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.1 to 0.95.")
+        self.radius = radius
+
+    def forward(self, kernel: Tensor) -> Tensor:
+        return kernel / (convolution_bound(kernel) / self.radius).clamp_min(1.0)
+
+    def right_inverse(self, kernel: Tensor) -> Tensor:
+        return kernel
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
