@@ -126,6 +126,10 @@ class ConvolutionalEnergy(Energy):
             return self.activation(preactivation)
         return span * self.activation(preactivation / span)
 
+    def deactivate(self, state: State) -> State:
+        spans = [self.range_of(layer) for layer in range(len(state))]
+        return tuple(a * self.activation.inverse(s / a) for a, s in zip(spans, state, strict=True))
+
     def potential(self, state: State) -> Tensor:
         parts = []
         for layer, s in enumerate(state):
