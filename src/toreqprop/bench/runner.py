@@ -107,6 +107,7 @@ def unavailable(runs: Sequence[Run]) -> dict[str, str]:
 def _execute(
     pending: Sequence[Run], store: Store, jobs: int, listener: Listener, outcome: Outcome
 ) -> None:
+    warm_up()  # compiled here once: processes that compiled at the same time might round apart
     context = multiprocessing.get_context("spawn")
     events: Queue[Progress] = context.Queue()
     pool = ProcessPoolExecutor(
@@ -163,10 +164,10 @@ def _start_worker(events: Queue[Progress]) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _warm_up()
+    warm_up()
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """One step of a tiny model, so that compilation is not counted as training time."""
     model = LoopedMLP(2, 2, 2)
     F.cross_entropy(model(torch.zeros(2, 2)), torch.tensor([0, 1])).backward()
