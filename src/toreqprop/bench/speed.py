@@ -38,7 +38,7 @@ BASELINE, OURS, UNROLLED = "backprop", "TorEqProp", "unrolled 30"
 class Setup:
     """What is measured, and how long for."""
 
-    radius: float = 0.1
+    radius: float = 0.05
     tol: float = 1e-3
     kernel: KernelName | None = "auto"
     gradient: GradientEstimator | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from toreqprop.bench import scaling as scaling_bench
 from toreqprop.bench import speed as bench
+from toreqprop.bench import speed_accuracy
 from toreqprop.bench.deq_baseline import deq_available
 
 
@@ -23,7 +25,13 @@ def speed(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
     ] = False,
-    radius: Annotated[float, typer.Option(help="Bound on the recurrent weight's norm.")] = 0.1,
+    accuracy: Annotated[
+        bool,
+        typer.Option("--accuracy", help="Also train networks of this radius on two tasks."),
+    ] = False,
+    radius: Annotated[float, typer.Option(help="Bound on the recurrent weight's norm.")] = (
+        bench.Setup.radius
+    ),
     tol: Annotated[float, typer.Option(help="Relative residual of every phase.")] = 1e-3,
     kernel: Annotated[str, typer.Option(help="auto, numba, torch or numpy.")] = "auto",
     rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 100,
@@ -35,7 +43,7 @@ def speed(
 
     \b
     Examples:
-      toreqprop speed --against torchdeq
+      toreqprop speed --against torchdeq --accuracy
       toreqprop speed --scaling
     """
     if against not in (None, "torchdeq"):
@@ -59,12 +67,16 @@ def speed(
             table = bench.measure(
                 setup, against_torchdeq=bool(against), on_round=lambda: progress.advance(bar)
             )
+        same = []
+        if accuracy:
+            progress.update(bar, description="training on the benchmark's tasks")
+            same = speed_accuracy.measure(radius)
     if scaling:
         paths = scaling_bench.draw(curves, output)
         plain = curves.as_dict()
     else:
         paths = []
-        plain = table.as_dict()
+        plain = table.as_dict() | {"accuracy": [each.as_dict() for each in same]}
     path = output / ("speed_scaling.json" if scaling else "speed.json")
     path.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
     if as_json:
@@ -72,6 +84,13 @@ def speed(
         return
     console = Console()
     console.print(_scaling_table(curves) if scaling else _speed_table(table))
+    for each in same:
+        console.print(
+            f"{each.title}: EP {fmean(each.ep):.2f} %, backpropagation "
+            f"{fmean(each.backprop):.2f} %, gap {each.gap:+.2f} (the benchmark's bound {each.least_gap:+g}): "
+            f"{'PASS' if each.passed else 'FAIL'}",
+            highlight=False,
+        )
     console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
 
 
