@@ -87,8 +87,8 @@ def speed(
     for each in same:
         console.print(
             f"{each.title}: EP {fmean(each.ep):.2f} %, backpropagation "
-            f"{fmean(each.backprop):.2f} %, gap {each.gap:+.2f} (the benchmark's bound {each.least_gap:+g}): "
-            f"{'PASS' if each.passed else 'FAIL'}",
+            f"{fmean(each.backprop):.2f} %, gap {each.gap:+.2f} (the benchmark's bound "
+            f"{each.least_gap:+g}): {'PASS' if each.passed else 'FAIL'}",
             highlight=False,
         )
     console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
