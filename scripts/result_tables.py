@@ -33,6 +33,66 @@ def speed_table() -> list[str]:
     return lines
 
 
+def layered_table() -> list[str]:
+    """Step times of layered networks over backpropagation's."""
+    lines = ["| sizes | backprop, ms | TorEqProp, ms | ratio |", "|---|---|---|---|"]
+    for row in load("layered.json")["rows"]:
+        sizes = "-".join(map(str, row["sizes"]))
+        times = f"{row['backprop_milliseconds']:.1f} | {row['milliseconds']:.1f}"
+        lines.append(f"| {sizes} | {times} | {row['ratio']:.2f} |")
+    return lines
+
+
+def depth_table() -> list[str]:
+    """What a training step of a deep stack takes."""
+    lines = ["| hidden layers | ms a step | ms a layer | free sweeps | nudged sweeps |"]
+    lines.append("|---|---|---|---|---|")
+    for p in load("layered.json")["depth"]:
+        lines.append(
+            f"| {p['layers']} | {p['milliseconds']:.0f} | {p['per_layer']:.1f} | "
+            f"{p['free_steps']:.0f} | {p['nudged_steps']:.0f} |"
+        )
+    return lines
+
+
+def deepest_sentence() -> list[str]:
+    """How the deepest stack learned."""
+    found = load("layered.json")
+    run = found["deepest"]
+    return [
+        f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}. The network "
+        f"with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the test images "
+        f"of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest cosine of "
+        f"any tensor's gradient with the exact one was {run['cosine_before']:.4f} before and "
+        f"{run['cosine_after']:.4f} after training."
+    ]
+
+
+def convolutional_table() -> list[str]:
+    """Convolutional networks on all images, by both methods."""
+    lines = [
+        "| data | method | test accuracy | processor time | smallest cosine |",
+        "|---|---|---|---|---|",
+    ]
+    for run in sorted(load("convolutional.json")["runs"], key=lambda r: (r["task"], r["method"])):
+        proof = run["certificate"]
+        cosine = "–" if proof is None else f"{proof['min_cosine']:.4f}"
+        lines.append(
+            f"| {run['task']} | {run['method']} | {run['accuracy']:.2%} | "
+            f"{run['cpu_seconds']:.0f} s | {cosine} |"
+        )
+    return lines
+
+
+def sklearn_table() -> list[str]:
+    """The estimators next to scikit-learn's networks, cross-validated."""
+    lines = ["| data | features | score | EqProp | MLP | gap |", "|---|---|---|---|---|---|"]
+    for c in load("sklearn.json")["comparisons"]:
+        means = f"{c['our_mean']:.4f} | {c['their_mean']:.4f} | {c['gap']:+.4f}"
+        lines.append(f"| {c['data']} | {c['features']} | {c['score']} | {means} |")
+    return lines
+
+
 def memory_table() -> list[str]:
     """Peak memory of a training step against relaxation steps."""
     found = load("memory.json")

@@ -19,6 +19,7 @@ ROOT, RESULTS = tables.ROOT, tables.RESULTS
 STATIC = (
     "beta_sweep.svg",
     "memory.svg",
+    "layered_depth.svg",
     "benchmark.html",
     "verification.html",
     "benchmark.json",
@@ -105,7 +106,55 @@ def speed_page() -> str:
     return "\n".join(parts)
 
 
+def deep_page() -> str:
+    parts = [
+        "# Deep models",
+        "",
+        "## Layered: `HopfieldMLP`",
+        "",
+        "One training step next to that of the feed-forward network of the same sizes, and of "
+        "stacks of growing depth (`HopfieldMLP.deep`), by `python benchmarks/layered.py`:",
+        "",
+        *tables.layered_table(),
+        "",
+        *tables.depth_table(),
+        "",
+        *tables.deepest_sentence(),
+        "",
+        "![Cost against depth](layered_depth.svg)",
+        "",
+        "## Convolutional: `HopfieldConvNet`",
+        "",
+        "All 60,000 images, both networks with the same layers, one seed, by "
+        "`python benchmarks/convolutional.py mnist fashion`:",
+        "",
+        *tables.convolutional_table(),
+        "",
+        "## Transformer",
+        "",
+        "Track 14 of the [verification](verification.md).",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def sklearn_page() -> str:
+    found = tables.load("sklearn.json")
+    parts = [
+        "# Next to scikit-learn",
+        "",
+        f"`EqPropClassifier` and `EqPropRegressor` next to `MLPClassifier` and `MLPRegressor`, all "
+        f"at their defaults, by `{found['command']}`. {found['protocol']}.",
+        "",
+        *tables.sklearn_table(),
+        "",
+    ]
+    return "\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "results/deep.md": deep_page,
+    "results/sklearn.md": sklearn_page,
     "results/index.md": overview_page,
     "results/benchmark.md": benchmark_page,
     "results/full-data.md": full_data_page,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -172,3 +174,11 @@ def test_sweeps_do_not_grow_with_depth_where_the_couplings_are_bounded() -> None
 def test_bad_options(options: dict[str, object]) -> None:
     with pytest.raises(teq.InvalidInputError, match=next(iter(options))):
         teq.HopfieldMLP([4, 5, 3], **options)  # type: ignore[arg-type]
+
+
+def test_the_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    path = Path(__file__).parents[1] / "examples" / "layered_digits.py"
+    monkeypatch.setattr("sys.argv", [str(path), "--fast"])
+    outcome = runpy.run_path(str(path))
+    assert outcome["right"] > 0.7
+    assert "PASS" in capsys.readouterr().out
