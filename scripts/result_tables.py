@@ -61,8 +61,8 @@ def deepest_sentence() -> list[str]:
     run = found["deepest"]
     return [
         f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}. The "
-        f"network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the test images "
-        f"of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest cosine of "
+        f"network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the "
+        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest cosine of "
         f"any tensor's gradient with the exact one was {run['cosine_before']:.4f} before and "
         f"{run['cosine_after']:.4f} after training."
     ]
