@@ -60,11 +60,11 @@ def deepest_sentence() -> list[str]:
     found = load("layered.json")
     run = found["deepest"]
     return [
-        f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}. The "
-        f"network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the "
-        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest cosine of "
-        f"any tensor's gradient with the exact one was {run['cosine_before']:.4f} before and "
-        f"{run['cosine_after']:.4f} after training."
+        f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}.",
+        f"The network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the",
+        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest",
+        f"cosine of any tensor's gradient with the exact one was {run['cosine_before']:.4f} before",
+        f"and {run['cosine_after']:.4f} after training.",
     ]
 
 
