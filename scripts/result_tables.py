@@ -62,9 +62,9 @@ def deepest_sentence() -> list[str]:
     return [
         f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}.",
         f"The network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the",
-        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the smallest",
-        f"cosine of any tensor's gradient with the exact one was {run['cosine_before']:.4f} before",
-        f"and {run['cosine_after']:.4f} after training.",
+        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the",
+        "smallest cosine of any tensor's gradient with the exact one was",
+        f"{run['cosine_before']:.4f} before and {run['cosine_after']:.4f} after training.",
     ]
 
 
