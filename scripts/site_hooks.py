@@ -19,6 +19,7 @@ ROOT, RESULTS = tables.ROOT, tables.RESULTS
 STATIC = (
     "beta_sweep.svg",
     "memory.svg",
+    "speed_scaling.svg",
     "layered_depth.svg",
     "benchmark.html",
     "verification.html",
@@ -93,6 +94,10 @@ def speed_page() -> str:
         "methods interleaved in one run of `toreqprop speed`:",
         "",
         *tables.speed_table(),
+        "",
+        "How it grows with hidden size, batch and radius, by `toreqprop speed --scaling`:",
+        "",
+        "![Growth of a training step](speed_scaling.svg)",
         "",
         "Peak memory of one training step, one process for each point, by `toreqprop memory`:",
         "",
