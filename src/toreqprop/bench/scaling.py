@@ -96,7 +96,7 @@ def draw(curves: Scaling, folder: Path) -> list[Path]:
         values = [p.value for p in points]
         if varied == "radius":
             values = [p.contraction for p in points]
-            axis.set_xlabel("contraction factor reached (spectral norm)")
+            axis.set_xlabel("contraction factor reached")
         else:
             axis.set_xscale("log", base=2)
             axis.set_xlabel(varied)
