@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import toreqprop as teq
+from tests.processes import listen_to_interrupts
 from toreqprop import checkpoint as checkpoints
 from toreqprop.checkpoint import JSON_NAME, NETWORKS, Checkpoint
 from toreqprop.cli import app
@@ -190,6 +191,30 @@ def test_kill_and_resume_ends_in_the_same_bits(files: Path, tmp_path: Path) -> N
     assert (killed / JSON_NAME).read_text() == (whole / JSON_NAME).read_text()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_interrupted_it_says_what_is_kept(files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "stopped"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "toreqprop", "train", str(files / "colours.csv"), *SMALL]
+        + ["--epochs", "5000", "--output", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen_to_interrupts,
+    )
+    deadline = time.monotonic() + 60
+    while epochs_done(folder) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    *_, kept, last = filter(None, said.splitlines())
+    assert kept == (
+        f"Epoch {epochs_done(folder)} is kept in {folder}: the same command with --resume goes on."
+    )
+    assert last == "Stopped."
+
+
 def epochs_done(folder: Path) -> int:
     try:
         return json.loads((folder / JSON_NAME).read_text())["training"]["epoch"]
@@ -266,6 +291,7 @@ def test_bad_files_get_one_sentence(files: Path, colours: Path, tmp_path: Path) 
         (["train", tmp_path / "absent.csv"], "No such file"),
         (["train", good, "--validation-fraction", 1], "from 0 to below 1"),
         (["train", "digits", "--target", "y"], "built-in task"),
+        (["train", good, "--full-data"], "for built-in tasks"),
         (["train", good, "--model", "backprop", "--radius", "0.5"], "takes no --radius"),
         (["train", good, "--gradient", "unrolled", "--beta", "0.5"], "no nudge"),
         (["train", good, "--layers", 3], "one hidden layer"),

@@ -114,3 +114,23 @@ def test_bad_configurations(bad: dict) -> None:
 def test_an_empty_training_set_is_refused() -> None:
     with pytest.raises(teq.InvalidInputError, match="empty"):
         fit(teq.LoopedMLP(4, 5, 3), torch.zeros(0, 4), torch.zeros(0), TrainingConfig())
+
+
+def test_an_interrupted_training_leaves_the_model_as_it_found_it(
+    digits: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    x, y, *_ = digits
+    model = teq.LoopedMLP(64, 8, 10)
+    counts: list[str] = []
+    model.register_relaxation_hook(lambda phase, _: counts.append(phase))
+    hooks = len(model._hooks)
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, x, y, TrainingConfig(epochs=1), on_step=stop)
+    assert len(model._hooks) == hooks
+    with pytest.raises(teq.InvalidInputError):
+        predict(model, x[:, :3])
+    assert model.training

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeGuard
 
@@ -161,25 +162,24 @@ def fit(
     history = History()
     for number in range(1 if resume is None else resume.epoch + 1, config.epochs + 1):
         model.train()
-        monitor, peak, losses, seconds = RelaxationMonitor(), 0.0, 0.0, 0.0
-        key = model.register_relaxation_hook(monitor) if _relaxes(model) else 0
-        for batch in minibatches(len(x), config.batch_size, generator):
-            started = time.perf_counter()
-            optimizer.zero_grad()
-            value = loss(model(x[batch]), y[batch])
-            value.backward()
-            optimizer.step()
-            if scheduler is not None:
-                scheduler.step()
-            seconds += time.perf_counter() - started
-            losses += float(value.detach()) * len(batch)
-            if watch_lipschitz and _relaxes(model):
-                peak = max(peak, model.lipschitz())
-            if on_step is not None:
-                on_step(model)
+        with _monitored(model) as monitor:
+            peak, losses, seconds = 0.0, 0.0, 0.0
+            for batch in minibatches(len(x), config.batch_size, generator):
+                started = time.perf_counter()
+                optimizer.zero_grad()
+                value = loss(model(x[batch]), y[batch])
+                value.backward()
+                optimizer.step()
+                if scheduler is not None:
+                    scheduler.step()
+                seconds += time.perf_counter() - started
+                losses += float(value.detach()) * len(batch)
+                if watch_lipschitz and _relaxes(model):
+                    peak = max(peak, model.lipschitz())
+                if on_step is not None:
+                    on_step(model)
         epoch = Epoch(number, losses / len(x), seconds)
         if _relaxes(model):
-            model.remove_relaxation_hook(key)
             epoch.free_steps = monitor.mean_steps("free")
             epoch.nudged_steps = monitor.mean_steps("nudged")
             epoch.worst_residual = monitor.worst_residual
@@ -218,14 +218,29 @@ def _restore(
     torch.set_rng_state(state.noise)
 
 
+@contextmanager
+def _monitored(model: nn.Module) -> Iterator[RelaxationMonitor]:
+    """Counts the model's relaxations, if it has any, for as long as the block lasts."""
+    monitor = RelaxationMonitor()
+    if not _relaxes(model):
+        yield monitor
+        return
+    key = model.register_relaxation_hook(monitor)
+    try:
+        yield monitor
+    finally:
+        model.remove_relaxation_hook(key)
+
+
 @torch.no_grad()
 def predict(model: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
     """The most likely class of each sample, shape (batch,), or of each position."""
     training = model.training
     model.eval()
-    classes = [model(part).argmax(-1) for part in x.split(batch_size)]
-    model.train(training)
-    return torch.cat(classes)
+    try:
+        return torch.cat([model(part).argmax(-1) for part in x.split(batch_size)])
+    finally:
+        model.train(training)
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:

@@ -26,6 +26,9 @@ from toreqprop.cli import (
 )
 from toreqprop.errors import TorEqPropError
 
+INTERRUPTED = 130
+"""What a program that Ctrl-C has ended returns."""
+
 app = typer.Typer(
     name="toreqprop",
     no_args_is_help=True,
@@ -52,7 +55,8 @@ def settings(
 ) -> None:
     """Equilibrium propagation: train networks without backpropagation.
 
-    Exit codes: 0 done, 1 a check failed, 2 something in the input cannot be used.
+    Exit codes: 0 done, 1 a check failed, 2 something in the input cannot be used, 130 stopped by
+    Ctrl-C.
 
     \b
     Examples:
@@ -92,9 +96,11 @@ def main() -> None:
     except OSError as error:
         _complain(f"{error.filename}: {error.strerror}." if error.filename else str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("Stopped.")
-        sys.exit(130)
+    except SystemExit as ended:
+        # Typer answers Ctrl-C itself, without a word.
+        if ended.code == INTERRUPTED:
+            Console(stderr=True).print("Stopped.")
+        raise
 
 
 def _complain(sentence: str) -> None:

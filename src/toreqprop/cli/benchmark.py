@@ -106,11 +106,11 @@ def benchmark(
             outcome = run_all(plan.runs(), store, processes, display)
     except KeyboardInterrupt:
         console.print(
-            f"Stopped: {display.done} of {display.total} runs were finished and are kept in "
+            f"{display.done} of {display.total} runs were finished and are kept in "
             f"{store.folder}; the same command does the rest.",
             highlight=False,
         )
-        raise typer.Exit(130) from None
+        raise
     command = describe_command(plan, names, seeds, controls)
     report = summarise_benchmark(plan, outcome, environment(), command)
     report["timing"] = {

@@ -12,13 +12,14 @@ from toreqprop.cli.predictor import Predictor
 from toreqprop.errors import CheckpointError, InvalidInputError
 
 
-@dataclass(frozen=True)
+@dataclass
 class Output:
-    """Where checkpoints go, and what to do with one that is there."""
+    """Where checkpoints go, what to do with one that is there, and the last epoch kept."""
 
     folder: Path | None
     resume: bool
     fresh: bool
+    kept: int = 0
 
     def check(self) -> None:
         """Refuse options that contradict each other, and to overwrite a checkpoint unasked."""
@@ -40,7 +41,17 @@ class Output:
         """The checkpoint to go on from."""
         if self.folder is None or not self.resume or not checkpoints.exists(self.folder):
             return None
-        return checkpoints.load(self.folder)
+        found = checkpoints.load(self.folder)
+        self.kept = found.training.epoch if found.training is not None else 0
+        return found
+
+    def after_interruption(self) -> str:
+        """What is left of a training that was stopped."""
+        if self.folder is None:
+            return "Nothing was kept: with --output a stopped training can go on."
+        if not self.kept:
+            return "No epoch was finished, so nothing was kept."
+        return f"Epoch {self.kept} is kept in {self.folder}: the same command with --resume goes on."
 
 
 def check_same(

@@ -195,6 +195,10 @@ def _read(
     seed: int,
 ) -> Samples:
     if not samples.is_task(data):
+        if full or data_dir is not None:
+            raise InvalidInputError(
+                f"--full-data and --data-dir are for built-in tasks; {data} is read as it is."
+            )
         table = read_table(Path(data), target=target, drop=drop)
         return samples.from_table(table, regression, fraction, seed)
     if target is not None or drop or regression:
@@ -241,17 +245,22 @@ def _train(
             if where.folder is not None:
                 content = {**plan, "predictor": about, "history": history}
                 checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
+                where.kept = after.epoch
 
-        fit(
-            model,
-            predictor.inputs(found.train[0]),
-            predictor.targets(found.train[1]),
-            config,
-            loss=predictor.loss,
-            on_epoch=on_epoch,
-            on_checkpoint=on_checkpoint,
-            resume=state,
-        )
+        try:
+            fit(
+                model,
+                predictor.inputs(found.train[0]),
+                predictor.targets(found.train[1]),
+                config,
+                loss=predictor.loss,
+                on_epoch=on_epoch,
+                on_checkpoint=on_checkpoint,
+                resume=state,
+            )
+        except KeyboardInterrupt:
+            log.say(where.after_interruption())
+            raise
     last = history[-1]
     steps = {key: last[key] for key in ("free_steps", "nudged_steps")}
     scores = predictor.scores(found.scored)

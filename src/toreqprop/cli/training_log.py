@@ -53,6 +53,10 @@ class TrainingLog:
         if self._writer is not None:
             self._writer.close()
 
+    def say(self, sentence: str) -> None:
+        """A line above the progress bar."""
+        self._progress.console.print(sentence, highlight=False, soft_wrap=True)
+
     def epoch(self, row: dict[str, Any]) -> None:
         """Show and log one epoch's figures.
 

@@ -102,11 +102,11 @@ def verify(
             found = run_jobs(todo, records, processes, display, fresh=fresh)
     except KeyboardInterrupt:
         console.print(
-            f"Stopped: {display.done} of {display.total} experiments are finished and kept in "
+            f"{display.done} of {display.total} experiments are finished and kept in "
             f"{records.folder}; the same command does the rest.",
             highlight=False,
         )
-        raise typer.Exit(130) from None
+        raise
     seen = detections(found) if self_test else None
     command = describe_command(numbers, require or [], level, seed, seeds, self_test)
     report = make_report(found, level, command, seen)
