@@ -52,9 +52,11 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> State:
 
 def _covering_kernel(settings: Settings, x: Tensor) -> Kernel | None:
     """The kernel, where the case is its own: one dense tanh layer, plain iteration, two phases."""
+    betas = settings.gradient.betas
     if (
         settings.kernel is None
-        or settings.gradient.betas is None
+        or betas is None
+        or betas[1] not in (-betas[0], 0.0)
         or settings.field != _KERNEL_FIELD
         or settings.solver != _KERNEL_SOLVER
         or not x.is_cpu

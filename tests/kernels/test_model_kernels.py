@@ -178,3 +178,16 @@ def test_a_kernel_survives_pickling_and_a_bad_name_is_refused():
     assert torch.equal(made(x), twin(x))
     with pytest.raises(teq.InvalidInputError, match="kernel must be one of"):
         teq.LoopedMLP(2, 3, 1, kernel="fast")
+
+
+def test_phases_a_kernel_does_not_have_are_left_to_the_general_path():
+    class Lopsided(teq.CenteredEP):
+        @property
+        def betas(self):
+            return self.beta, -self.beta / 2
+
+    x, y = batch()
+    found = gradients(model("torch", gradient=Lopsided(0.1), **WIDE), x, y)
+    wanted = gradients(model(None, gradient=teq.CenteredEP(0.1), **WIDE), x, y)
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name

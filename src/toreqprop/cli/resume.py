@@ -51,7 +51,7 @@ class Output:
             return "Nothing was kept: with --output a stopped training can go on."
         if not self.kept:
             return "No epoch was finished, so nothing was kept."
-        return f"Epoch {self.kept} is kept in {self.folder}: the same command with --resume goes on."
+        return f"Epoch {self.kept} is kept in {self.folder}: repeat with --resume to go on."
 
 
 def check_same(

@@ -72,8 +72,8 @@ def nudged_phases(
         report("nudged", as_solution(nudged))
         return Contrast(nudged.image, image, rms.mul_(1 / beta))
     pair = kernel.relax_pair(weight, drive, direction, beta, state, product, limits, record=record)
-    for state in (pair.up, pair.down):
-        report("nudged", _solution(state, pair))
+    for nudged_state in (pair.up, pair.down):
+        report("nudged", _solution(nudged_state, pair))
     return Contrast(pair.up, pair.down, rms.mul_(0.5 / beta))
 
 
