@@ -23,6 +23,8 @@ FILE = "hyperparameters.json"
 class ModelSettings:
     """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone.
 
+    ``gain`` is that of the readout.
+
     ``layers`` (hidden ones) and ``feedback`` are those of a `HopfieldMLP`, None for the looped
     model.
     """
@@ -30,6 +32,7 @@ class ModelSettings:
     learning_rate: float
     weight_decay: float
     schedule: Literal["constant", "cosine"]
+    gain: float = 1.0
     beta: float | None = None
     radius: float | None = None
     layers: int | None = None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toreqprop.bench.speed import Contender, batches, train_in_turn
+from toreqprop.bench.contenders import Contender, batches, train_in_turn
 from toreqprop.certificate import certify
 from toreqprop.models import HopfieldMLP
 from toreqprop.tasks import get

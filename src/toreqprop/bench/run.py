@@ -119,7 +119,7 @@ def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
     """The untrained model of a run, drawn from torch's global generator."""
     sizes = (data.features, run.settings.hidden, data.classes)
     if run.model == "backprop":
-        return BackpropMLP(*sizes)
+        return BackpropMLP(*sizes, gain=settings.gain)
     assert settings.beta is not None
     assert settings.radius is not None
     gradient: GradientEstimator = CenteredEP(settings.beta)
@@ -138,7 +138,7 @@ def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
         feedback = 1.0 if settings.feedback is None else settings.feedback
         shape = [data.features, *hidden, data.classes]
         return HopfieldMLP(shape, feedback=feedback, **options)
-    return LoopedMLP(*sizes, **options)
+    return LoopedMLP(*sizes, gain=settings.gain, **options)
 
 
 def describe_data(data: Dataset) -> dict[str, Any]:

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from toreqprop.bench.contenders import Contender, batches, tell, train_in_turn, train_once
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
 from toreqprop.gradients import CenteredEP, GradientEstimator, UnrolledGradient
-from toreqprop.models import BackpropMLP, EquilibriumModel, LoopedMLP
+from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.models.base import KernelName
-from toreqprop.solution import Solution
-from toreqprop.tasks import get
 
 SIZES = ((64, 64, 128), (128, 784, 256), (128, 784, 1024))
 """(batch, inputs, hidden) of the three rows."""
@@ -39,6 +38,7 @@ class Setup:
     """What is measured, and how long for."""
 
     radius: float = 0.05
+    gain: float = 1.0
     tol: float = 1e-3
     kernel: KernelName | None = "auto"
     gradient: GradientEstimator | None = None
@@ -100,54 +100,6 @@ class SpeedTable:
         return asdict(self)
 
 
-@dataclass
-class Contender:
-    """A model, its optimizer, and what it did so far."""
-
-    name: str
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    times: list[float] = field(default_factory=list)
-    cpu_times: list[float] = field(default_factory=list)
-    steps: dict[str, list[int]] = field(default_factory=dict)
-    residuals: dict[str, float] = field(default_factory=dict)
-    loss: float = float("nan")
-
-    @classmethod
-    def of(cls, name: str, model: nn.Module, rate: float = 1e-3) -> Contender:
-        """A contender trained by Adam, whose relaxations (if any) are noted."""
-        contender = cls(name, model, torch.optim.Adam(model.parameters(), lr=rate))
-        if isinstance(model, EquilibriumModel):
-            model.register_relaxation_hook(_noting(contender))
-        return contender
-
-    def mean_steps(self) -> dict[str, float]:
-        """Mean number of evaluations of each phase."""
-        return {phase: sum(counts) / len(counts) for phase, counts in self.steps.items()}
-
-    def train(self, x: Tensor, y: Tensor) -> None:
-        """One training step, timed."""
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.model(x), y)
-        loss.backward()
-        self.optimizer.step()
-        self.cpu_times.append(time.process_time() - cpu_start)
-        self.times.append(time.perf_counter() - start)
-        self.loss = loss.item()
-
-    def forget(self) -> None:
-        """Start counting anew, after the warm-up."""
-        self.times.clear()
-        self.cpu_times.clear()
-        self.steps.clear()
-        self.residuals.clear()
-
-    def note(self, phase: str, steps: int, residual: float) -> None:
-        self.steps.setdefault(phase, []).append(steps)
-        self.residuals[phase] = max(self.residuals.get(phase, 0.0), residual)
-
-
 def measure(
     setup: Setup,
     *,
@@ -186,24 +138,6 @@ def matrix_product_peak(size: int = 1024, batch: int = 128, repeats: int = 30) -
     return 2e-9 * batch * size * size / best
 
 
-def batches(size: tuple[int, int, int], seed: int) -> Callable[[], tuple[Tensor, Tensor]]:
-    """A source of random training batches of (batch, inputs, ...)."""
-    batch, inputs, _ = size
-    data = get("digits").load(seed, False)
-    x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-    if inputs != x.shape[1]:
-        side = round(inputs**0.5)
-        image = F.interpolate(x.view(-1, 1, 8, 8), size=(side, side), mode="bilinear")
-        x = image.reshape(len(x), -1).contiguous()
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw() -> tuple[Tensor, Tensor]:
-        rows = torch.randint(0, len(x), (batch,), generator=generator)
-        return x[rows], y[rows]
-
-    return draw
-
-
 def _contenders(
     setup: Setup, size: tuple[int, int, int], against_torchdeq: bool, unrolled: bool
 ) -> list[Contender]:
@@ -212,7 +146,7 @@ def _contenders(
     def looped(**options: Any) -> LoopedMLP:
         torch.manual_seed(setup.seed)
         return LoopedMLP(
-            inputs, hidden, CLASSES, radius=setup.radius, tol=setup.tol,
+            inputs, hidden, CLASSES, radius=setup.radius, gain=setup.gain, tol=setup.tol,
             kernel=setup.kernel, **options,
         )  # fmt: skip
 
@@ -229,20 +163,6 @@ def _contenders(
     return [Contender.of(name, model, setup.rate) for name, model in models.items()]
 
 
-def _noting(contender: Contender) -> Callable[[str, Solution], None]:
-    nudged = iter(())
-
-    def note(phase: str, solution: Solution) -> None:
-        nonlocal nudged
-        if phase == "free":
-            nudged = iter(("+β", "−β"))  # type: ignore[arg-type]
-        else:
-            phase = next(nudged, phase)
-        contender.note(phase, solution.steps, solution.worst_residual)
-
-    return note
-
-
 def _row(
     setup: Setup,
     size: tuple[int, int, int],
@@ -253,12 +173,12 @@ def _row(
     draw = batches(size, setup.seed)
     # Slow contenders get fewer rounds: all of them the same number, from the time of one round.
     started = time.perf_counter()
-    _round(contenders, draw())
-    _round(contenders, draw())
+    train_once(contenders, draw())
+    train_once(contenders, draw())
     budget = int(_SECONDS_PER_ROW / (time.perf_counter() - started) * 2)
     for _ in range(min(setup.warmup, budget)):
-        _round(contenders, draw())
-        _tell(on_round)
+        train_once(contenders, draw())
+        tell(on_round)
     train_in_turn(contenders, draw, max(10, min(setup.rounds, budget)), on_round)
     baseline = contenders[0]
     network = next(c.model for c in contenders if c.name == OURS)
@@ -266,30 +186,6 @@ def _row(
         raise AssertionError("ours is a LoopedMLP")
     timings = tuple(_timing(c, baseline, draw(), peak) for c in contenders)
     return Row(*size, TARGETS.get(size), timings, network.lipschitz())
-
-
-def train_in_turn(
-    contenders: list[Contender],
-    draw: Callable[[], tuple[Tensor, Tensor]],
-    rounds: int,
-    on_round: Callable[[], None] | None = None,
-) -> None:
-    """Measure so many rounds, in each of which every contender trains on the same batch."""
-    for contender in contenders:
-        contender.forget()
-    for number in range(rounds):
-        # Whoever follows a large model finds a cold cache: take turns at that.
-        turn = number % len(contenders)
-        _round(contenders[turn:] + contenders[:turn], draw())
-        _tell(on_round)
-
-
-def _round(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
-    for contender in contenders:
-        contender.train(*batch)
-        if isinstance(contender.model, DeepEquilibriumMLP):
-            info = contender.model.last_info
-            contender.note("free", int(info["nstep"].max()), float(info["rel_lowest"].max()))
 
 
 def _timing(
@@ -315,11 +211,6 @@ def _timing(
         steps,
         residuals,
     )
-
-
-def _tell(on_round: Callable[[], None] | None) -> None:
-    if on_round is not None:
-        on_round()
 
 
 _SECONDS_PER_ROW = 40.0

@@ -1,6 +1,6 @@
 """Whether networks as fast as those of the speed table are as accurate as those of the benchmark.
 
-The benchmark's settings with one change: the radius is that of the speed table.
+The benchmark's settings, but for radius and gain: they are those of the speed table.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class SameAccuracy:
     task: str
     title: str
     radius: float
+    gain: float
     backprop: tuple[float, ...]
     ep: tuple[float, ...]
     gap: float
@@ -41,13 +42,13 @@ class SameAccuracy:
 
 
 def measure(
-    radius: float, seeds: int = 3, on_run: Callable[[str], None] | None = None
+    radius: float, gain: float, seeds: int = 3, on_run: Callable[[str], None] | None = None
 ) -> list[SameAccuracy]:
     """Train both models of every task from every seed."""
     found = []
     for task in TASKS:
         chosen = settings(task, False)
-        chosen = replace(chosen, ep=replace(chosen.ep, radius=radius))
+        chosen = replace(chosen, ep=replace(chosen.ep, radius=radius, gain=gain))
         scores: dict[str, list[float]] = {"backprop": [], "ep": []}
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             for model in scores:
@@ -60,8 +61,9 @@ def measure(
         passed = gap >= bound.gap and float(np.mean(scores["ep"])) >= bound.accuracy
         found.append(
             SameAccuracy(
-                task, title(task, False), radius, tuple(scores["backprop"]), tuple(scores["ep"]),
-                gap, bound.gap, bound.accuracy, passed,
+                task, title(task, False), radius, gain,
+                tuple(scores["backprop"]), tuple(scores["ep"]), gap,
+                bound.gap, bound.accuracy, passed,
             )
         )  # fmt: skip
     return found

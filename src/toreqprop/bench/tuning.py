@@ -27,6 +27,7 @@ SPACE: dict[str, Any] = {
     "learning_rate": {"low": 1e-3, "high": 5e-2, "log": True},
     "weight_decay": {"low": 1e-2, "high": 3.0, "log": True},
     "schedule": ["cosine"],
+    "gain": {"low": 1.0, "high": 30.0, "log": True},
 }
 """What is searched for both models. A constant rate is not: it validates well by chance and then
 fails on another seed, as its last epoch is as noisy as any."""
@@ -108,7 +109,8 @@ def search(
 
     def objective(asked: Any) -> float:
         given = start.model(model)
-        chosen = replace(suggest(asked, model), layers=given.layers, feedback=given.feedback)
+        chosen = suggest(asked, model, start)
+        chosen = replace(chosen, layers=given.layers, feedback=given.feedback)
         entry = (
             replace(start, backprop=chosen) if model == "backprop" else replace(start, ep=chosen)
         )
@@ -120,15 +122,22 @@ def search(
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(nearest(start.model(model), model))
+    study.enqueue_trial(nearest(start, model))
     study.optimize(objective, n_trials=budget.trials)
     return trials
 
 
-def nearest(chosen: ModelSettings, model: ModelName) -> dict[str, Any]:
-    """The point of the search space nearest to some settings."""
-    found = _plain(chosen)
-    for name, domain in (SPACE | (EP_SPACE if model == "ep" else {})).items():
+def space(model: ModelName, start: TaskSettings) -> dict[str, Any]:
+    """What is searched for a model; a layered network's readout has no gain."""
+    found = SPACE | (EP_SPACE if model == "ep" else {})
+    layered = start.ep.layers is not None
+    return {name: domain for name, domain in found.items() if name != "gain" or not layered}
+
+
+def nearest(start: TaskSettings, model: ModelName) -> dict[str, Any]:
+    """The point of the search space nearest to the settings in use."""
+    found = _plain(replace(start.model(model), layers=None, feedback=None))
+    for name, domain in space(model, start).items():
         if isinstance(domain, list):
             found[name] = found[name] if found[name] in domain else domain[0]
         else:
@@ -136,11 +145,10 @@ def nearest(chosen: ModelSettings, model: ModelName) -> dict[str, Any]:
     return found
 
 
-def suggest(asked: Any, model: ModelName) -> ModelSettings:
+def suggest(asked: Any, model: ModelName, start: TaskSettings) -> ModelSettings:
     """Draw settings; numbers are rounded before they are tried, so that what is written was."""
-    space = SPACE | (EP_SPACE if model == "ep" else {})
     chosen: dict[str, Any] = {}
-    for name, domain in space.items():
+    for name, domain in space(model, start).items():
         if isinstance(domain, list):
             chosen[name] = asked.suggest_categorical(name, domain)
         else:

@@ -27,11 +27,12 @@ def speed(
     ] = False,
     accuracy: Annotated[
         bool,
-        typer.Option("--accuracy", help="Also train networks of this radius on two tasks."),
+        typer.Option("--accuracy", help="Also train such networks on two tasks."),
     ] = False,
     radius: Annotated[float, typer.Option(help="Bound on the recurrent weight's norm.")] = (
         bench.Setup.radius
     ),
+    gain: Annotated[float, typer.Option(help="Factor of the readout.")] = bench.Setup.gain,
     tol: Annotated[float, typer.Option(help="Relative residual of every phase.")] = 1e-3,
     kernel: Annotated[str, typer.Option(help="auto, numba, torch or numpy.")] = "auto",
     rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 100,
@@ -52,6 +53,7 @@ def speed(
         raise typer.BadParameter("torchdeq is not installed: pip install torchdeq.")
     setup = bench.Setup(
         radius=radius,
+        gain=gain,
         tol=tol,
         kernel=kernel,  # type: ignore[arg-type]
         rounds=rounds,
@@ -70,7 +72,7 @@ def speed(
         same = []
         if accuracy:
             progress.update(bar, description="training on the benchmark's tasks")
-            same = speed_accuracy.measure(radius)
+            same = speed_accuracy.measure(radius, gain)
     if scaling:
         paths = scaling_bench.draw(curves, output)
         plain = curves.as_dict()
@@ -101,7 +103,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
         title="step time over backpropagation's (best; in brackets median processor time)",
         caption=f"matrix-product peak {table.peak_gflops:.0f} GFLOP/s, "
         f"{table.conditions['threads']} thread(s), radius {table.conditions['radius']:g}, "
-        f"tol {table.conditions['tol']:g}",
+        f"gain {table.conditions['gain']:g}, tol {table.conditions['tol']:g}",
     )  # fmt: skip
     for row in table.rows:
         ours = row.of(bench.OURS)

@@ -6,6 +6,8 @@ Every faster path in this package is held against these functions, step by step.
 
 with the raw recurrent matrix A, and ``ball`` scaling W into a spectral norm of at most ``radius``.
 Its energy is ``E = Σ G(h) − h·drive − ½ h·W h`` with ``G' = atanh``.
+
+It is one file on purpose: it can be read from top to bottom, and it trains on its own.
 """
 
 from __future__ import annotations

@@ -7,19 +7,26 @@ from typing import Any
 from torch import Tensor, nn
 
 from toreqprop.models.base import check_batch
+from toreqprop.models.readout import check_gain, read_out
 
 
 class BackpropMLP(nn.Module):
     """Two hidden tanh layers of equal size: as many weights as a `LoopedMLP` and one bias more.
 
+    ``gain`` multiplies the output, as it does in a `LoopedMLP`.
+
     Shapes: input (batch, in_features), output (batch, out_features).
     """
 
-    def __init__(self, in_features: int, hidden_features: int, out_features: int) -> None:
+    def __init__(
+        self, in_features: int, hidden_features: int, out_features: int, *, gain: float = 1.0
+    ) -> None:
+        check_gain(gain)
         super().__init__()
         self.in_features = in_features
         self.hidden_features = hidden_features
         self.out_features = out_features
+        self.gain = gain
         self.layers = nn.Sequential(
             nn.Linear(in_features, hidden_features),
             nn.Tanh(),
@@ -30,7 +37,7 @@ class BackpropMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_batch(x, self.in_features, next(self.parameters()).dtype)
-        return self.layers(x)
+        return read_out(self.layers, x, self.gain)
 
     def config(self) -> dict[str, Any]:
         """Constructor arguments that build this model again, weights apart."""
@@ -38,4 +45,5 @@ class BackpropMLP(nn.Module):
             "in_features": self.in_features,
             "hidden_features": self.hidden_features,
             "out_features": self.out_features,
+            "gain": self.gain,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from toreqprop.energies import (
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
+from toreqprop.models.readout import check_gain, read_out
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
 
@@ -33,7 +34,7 @@ class RecurrentWeight(nn.Module):
 
 
 class LoopedMLP(EquilibriumModel):
-    """``h = tanh(W_in x + b + W_rec h)``, read out as ``W_out h + c``.
+    """``h = tanh(W_in x + b + W_rec h)``, read out as ``gain (W_out h + c)``.
 
     Args:
         in_features, hidden_features, out_features: the sizes.
@@ -41,6 +42,8 @@ class LoopedMLP(EquilibriumModel):
         radius: that bound; below one the equilibrium exists, is unique, and is found. A small
             one means few steps per relaxation, one near 1 more recurrence.
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
+        gain: factor of the readout. States are bounded by one, so that confident outputs need
+            large weights, which weight decay holds back; a gain of 10 or so frees them.
         gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
     Shapes: input (batch, in_features), output (batch, out_features).
@@ -55,6 +58,7 @@ class LoopedMLP(EquilibriumModel):
         spectral_norm: bool = True,
         radius: float = 0.3,
         symmetric: bool = True,
+        gain: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float = 1e-3,
@@ -69,6 +73,7 @@ class LoopedMLP(EquilibriumModel):
         ):
             if size < 1:
                 raise InvalidInputError(f"{name} must be >= 1, got {size}.")
+        check_gain(gain)
         field: VectorField = DenseEnergy() if symmetric else DenseField()
         super().__init__(
             field,
@@ -85,6 +90,7 @@ class LoopedMLP(EquilibriumModel):
         self.spectral_norm = spectral_norm
         self.radius = radius
         self.symmetric = symmetric
+        self.gain = gain
         self.input = nn.Linear(in_features, hidden_features)
         self.recurrent = RecurrentWeight(hidden_features, _INITIAL_GAIN / hidden_features**0.5)
         self.readout = nn.Linear(hidden_features, out_features)
@@ -115,7 +121,7 @@ class LoopedMLP(EquilibriumModel):
         return chain[0].forward(chain.original)
 
     def readout_from(self, state: State) -> Tensor:
-        return self.readout(state[0])
+        return read_out(self.readout, state[0], self.gain)
 
     def check_input(self, x: Tensor) -> None:
         check_batch(x, self.in_features, self.input.weight.dtype)
@@ -139,6 +145,7 @@ class LoopedMLP(EquilibriumModel):
             "spectral_norm": self.spectral_norm,
             "radius": self.radius,
             "symmetric": self.symmetric,
+            "gain": self.gain,
             "gradient": self.gradient,
             "solver": self.solver,
             "tol": self.tol,
@@ -146,6 +153,8 @@ class LoopedMLP(EquilibriumModel):
             "on_failure": self.on_failure,
             "kernel": self.kernel,
         }
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0})
 
     @classmethod
     def for_rows(
@@ -162,8 +171,8 @@ class LoopedMLP(EquilibriumModel):
     def extra_repr(self) -> str:
         return (
             f"spectral_norm={self.spectral_norm}, radius={self.radius}, "
-            f"symmetric={self.symmetric}, gradient={self.gradient}, solver={self.solver}, "
-            f"tol={self.tol:g}, max_steps={self.max_steps}"
+            f"symmetric={self.symmetric}, gain={self.gain:g}, gradient={self.gradient}, "
+            f"solver={self.solver}, tol={self.tol:g}, max_steps={self.max_steps}"
         )
 
 
