@@ -59,10 +59,13 @@ class Job:
 
 @cache
 def source_digest() -> str:
-    """A digest of every source file that can change a measurement, the tracks' own apart."""
+    """A digest of every source file that can change a measurement, the tracks' own apart.
+
+    Hyperparameters count as source: tracks train with them.
+    """
     root = Path(toreqprop.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.json")]):
         name = path.relative_to(root).as_posix()
         if not name.startswith(
             ("cli/", "verify/report", "verify/figures", "verify/display", "verify/tracks/")
