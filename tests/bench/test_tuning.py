@@ -10,26 +10,33 @@ import pytest
 import torch
 
 from toreqprop.bench import hyperparameters
-from toreqprop.bench.hyperparameters import MODELS, settings
+from toreqprop.bench.hyperparameters import MODELS, searched, settings
+from toreqprop.bench.rows import FAST, FAST_RADIUS, ROWS
 from toreqprop.bench.tuning import Budget, best, record, search, validation_split
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import LoopedMLP
-from toreqprop.tasks import TASKS, get
+from toreqprop.tasks import get
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_task_has_settings_and_the_search_behind_them(task: str) -> None:
+@pytest.mark.parametrize("task", ROWS)
+def test_every_row_has_settings_and_the_search_behind_them(task: str) -> None:
     chosen = settings(task, full=False)
     entry = hyperparameters.read()["tasks"][task]
-    for model in MODELS:
+    for model in searched(task):
         tried = entry["search"][model]["tried"]
         assert len(tried) == entry["search"]["trials"]  # the same budget for both
         top = max(tried, key=lambda trial: np.mean(trial["accuracies"]))
         for name, value in entry[model].items():
             assert top[name] == value  # what is used is what did best
         assert chosen.model(model).learning_rate == entry[model]["learning_rate"]
+
+
+@pytest.mark.parametrize("row", FAST)
+def test_fast_rows_have_the_radius_of_the_speed_table(row: str) -> None:
+    tried = hyperparameters.read()["tasks"][row]["search"]["ep"]["tried"]
+    assert {trial["radius"] for trial in tried} == {FAST_RADIUS}
 
 
 def test_validation_data_are_training_data() -> None:
@@ -50,7 +57,9 @@ def test_a_search_starts_from_the_settings_in_use_and_is_reproducible() -> None:
         assert len({trial.settings for trial in trials}) == 3
         assert trials == search("digits", model, start, budget)
         assert best(trials).mean == max(trial.mean for trial in trials)
-    entry = record({"hidden": 16, "epochs": 1, "batch_size": 64}, {"ep": trials}, budget, "words")
+    entry = record(
+        "digits", {"hidden": 16, "epochs": 1, "batch_size": 64}, {"ep": trials}, budget, "words"
+    )
     assert entry["ep"]["learning_rate"] == best(trials).settings.learning_rate
     assert entry["search"]["ep"]["best"] == round(best(trials).mean, 3)
 

@@ -33,6 +33,8 @@ BOUNDS: dict[str, Bounds] = {
     "cartpole": Bounds(99.3, -0.5, policy_return=475.0),
     "acrobot": Bounds(97.8, -0.5, below_expert=10.0),
     "mnist-layered": Bounds(94.6, -0.2),
+    "digits-fast": Bounds(97.2, -0.5),
+    "mnist-fast": Bounds(94.6, -0.5),
     "mnist-full": Bounds(98.0, -0.3),
     "mnist-layered-full": Bounds(98.3, -0.3),
     "fashion-full": Bounds(89.0, -0.3),

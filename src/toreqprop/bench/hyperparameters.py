@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.rows import WITH_MORE_DATA
+from toreqprop.bench.rows import WITH_MORE_DATA, base
 from toreqprop.errors import InvalidInputError
 from toreqprop.training import TrainingConfig
 
@@ -100,22 +100,29 @@ def _is_table(value: Any) -> bool:
 
 
 def settings(task: str, full: bool, content: dict[str, Any] | None = None) -> TaskSettings:
-    """The settings of a task.
+    """The settings of a row; its baseline and how long both train are those of its base row.
 
     Raises:
         InvalidInputError: the file has no entry for it.
     """
     tasks = (read() if content is None else content)["tasks"]
-    name = variant(task, full)
-    if name not in tasks:
-        raise InvalidInputError(
-            f"There are no hyperparameters for {name!r}: add them with `toreqprop tune {task}`."
-        )
-    entry = tasks[name]
+    name, shared = variant(task, full), variant(base(task), full)
+    for needed in (name, shared):
+        if needed not in tasks:
+            raise InvalidInputError(
+                f"There are no hyperparameters for {needed!r}: add them with `toreqprop tune "
+                f"{task}`."
+            )
+    entry = tasks[shared]
     return TaskSettings(
         hidden=entry["hidden"],
         epochs=entry["epochs"],
         batch_size=entry["batch_size"],
         backprop=ModelSettings(**entry["backprop"]),
-        ep=ModelSettings(**entry["ep"]),
+        ep=ModelSettings(**tasks[name]["ep"]),
     )
+
+
+def searched(row: str) -> tuple[ModelName, ...]:
+    """The models whose settings are a row's own."""
+    return MODELS if base(row) == row else ("ep",)

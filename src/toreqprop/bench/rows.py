@@ -1,4 +1,4 @@
-"""The rows of the benchmark: every task with the looped model, and some with the layered one."""
+"""The rows of the benchmark: every task with the looped model, and some with variants of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ from toreqprop.tasks import TASKS, Task, get
 LAYERED = {"mnist-layered": "mnist"}
 """Rows whose EP model is a `HopfieldMLP`, with the task they are about."""
 
-ROWS: tuple[str, ...] = (*TASKS, *LAYERED)
+FAST = {"digits-fast": "digits", "mnist-fast": "mnist"}
+"""Rows whose EP model has the settings of the speed table: with this radius, a phase takes one or
+two steps."""
+
+FAST_RADIUS = 0.05
+
+ROWS: tuple[str, ...] = (*TASKS, *LAYERED, *FAST)
 
 WITH_MORE_DATA = ("mnist", "fashion", "mnist-layered")
 """Rows that also exist with all training images."""
 
 
+def base(row: str) -> str:
+    """The row with the same task, baseline and training, and the plain looped model."""
+    return (LAYERED | FAST).get(row, row)
+
+
 def task_of(row: str) -> Task:
     """The task a row is about. Raises `InvalidInputError` for an unknown one."""
-    return get(LAYERED.get(row, row))
+    return get(base(row))
 
 
 def title(row: str, full: bool) -> str:
     """A row's title, with the amount of training data where there is a choice."""
     name = task_of(row).title
-    if row in WITH_MORE_DATA:
+    if base(row) in WITH_MORE_DATA:
         name = f"{name} (60k)" if full else f"{name} (5k)"
-    return f"{name}, layered" if row in LAYERED else name
+    kind = ", layered" if row in LAYERED else ", fast" if row in FAST else ""
+    return name + kind

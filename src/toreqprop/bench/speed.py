@@ -2,7 +2,8 @@
 
 Every round draws a batch and lets each contender train on it for one step (Adam, cross-entropy),
 so that all of them see the same data, the same machine and the same moment. Data are the digits,
-scaled up to 28 x 28 where the row asks for 784 inputs.
+scaled up to 28 x 28 where the row asks for 784 inputs. Radius and gain are those of the benchmark's
+fast rows, which say how accurate such networks are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from toreqprop.bench.contenders import Contender, batches, tell, train_in_turn, train_once
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
+from toreqprop.bench.hyperparameters import settings
+from toreqprop.bench.rows import FAST_RADIUS
 from toreqprop.gradients import CenteredEP, GradientEstimator, UnrolledGradient
 from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.models.base import KernelName
@@ -37,8 +40,7 @@ BASELINE, OURS, UNROLLED = "backprop", "TorEqProp", "unrolled 30"
 class Setup:
     """What is measured, and how long for."""
 
-    radius: float = 0.05
-    gain: float = 1.0
+    radius: float = FAST_RADIUS
     tol: float = 1e-3
     kernel: KernelName | None = "auto"
     gradient: GradientEstimator | None = None
@@ -78,6 +80,7 @@ class Row:
     batch: int
     inputs: int
     hidden: int
+    gain: float
     target: float | None
     timings: tuple[Timing, ...]
     contraction: float
@@ -138,6 +141,11 @@ def matrix_product_peak(size: int = 1024, batch: int = 128, repeats: int = 30) -
     return 2e-9 * batch * size * size / best
 
 
+def gain_of(inputs: int) -> float:
+    """The readout's gain for images of so many pixels, as the benchmark's fast rows have it."""
+    return settings("mnist-fast" if inputs == 784 else "digits-fast", False).ep.gain
+
+
 def _contenders(
     setup: Setup, size: tuple[int, int, int], against_torchdeq: bool, unrolled: bool
 ) -> list[Contender]:
@@ -146,7 +154,7 @@ def _contenders(
     def looped(**options: Any) -> LoopedMLP:
         torch.manual_seed(setup.seed)
         return LoopedMLP(
-            inputs, hidden, CLASSES, radius=setup.radius, gain=setup.gain, tol=setup.tol,
+            inputs, hidden, CLASSES, radius=setup.radius, gain=gain_of(inputs), tol=setup.tol,
             kernel=setup.kernel, **options,
         )  # fmt: skip
 
@@ -185,7 +193,7 @@ def _row(
     if not isinstance(network, LoopedMLP):
         raise AssertionError("ours is a LoopedMLP")
     timings = tuple(_timing(c, baseline, draw(), peak) for c in contenders)
-    return Row(*size, TARGETS.get(size), timings, network.lipschitz())
+    return Row(*size, gain_of(size[1]), TARGETS.get(size), timings, network.lipschitz())
 
 
 def _timing(

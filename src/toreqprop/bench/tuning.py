@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from toreqprop.bench.hyperparameters import ModelName, ModelSettings, TaskSettings
-from toreqprop.bench.rows import task_of
+from toreqprop.bench.rows import FAST, FAST_RADIUS, LAYERED, task_of
 from toreqprop.bench.run import Run, build
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import Dataset
@@ -37,6 +37,10 @@ EP_SPACE: dict[str, Any] = {
     "radius": {"low": 0.1, "high": 0.99, "log": False},
 }
 """What EP has besides; it gets no more trials for it."""
+
+
+SHARED = ("hidden", "epochs", "batch_size")
+"""What an entry says of both models."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def search(
 
     def objective(asked: Any) -> float:
         given = start.model(model)
-        chosen = suggest(asked, model, start)
+        chosen = suggest(asked, space(task, model))
         chosen = replace(chosen, layers=given.layers, feedback=given.feedback)
         entry = (
             replace(start, backprop=chosen) if model == "backprop" else replace(start, ep=chosen)
@@ -122,22 +126,26 @@ def search(
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(nearest(start, model))
+    study.enqueue_trial(nearest(start.model(model), space(task, model)))
     study.optimize(objective, n_trials=budget.trials)
     return trials
 
 
-def space(model: ModelName, start: TaskSettings) -> dict[str, Any]:
-    """What is searched for a model; a layered network's readout has no gain."""
+def space(row: str, model: ModelName) -> dict[str, Any]:
+    """What is searched for a model of a row: a layered network's readout has no gain, and where
+    speed counts the radius is given."""
     found = SPACE | (EP_SPACE if model == "ep" else {})
-    layered = start.ep.layers is not None
-    return {name: domain for name, domain in found.items() if name != "gain" or not layered}
+    if row in LAYERED:
+        found = {name: domain for name, domain in found.items() if name != "gain"}
+    if row in FAST and model == "ep":
+        found["radius"] = {"low": FAST_RADIUS, "high": FAST_RADIUS}
+    return found
 
 
-def nearest(start: TaskSettings, model: ModelName) -> dict[str, Any]:
-    """The point of the search space nearest to the settings in use."""
-    found = _plain(replace(start.model(model), layers=None, feedback=None))
-    for name, domain in space(model, start).items():
+def nearest(chosen: ModelSettings, domains: dict[str, Any]) -> dict[str, Any]:
+    """The point of the search space nearest to some settings."""
+    found = _plain(chosen)
+    for name, domain in domains.items():
         if isinstance(domain, list):
             found[name] = found[name] if found[name] in domain else domain[0]
         else:
@@ -145,10 +153,10 @@ def nearest(start: TaskSettings, model: ModelName) -> dict[str, Any]:
     return found
 
 
-def suggest(asked: Any, model: ModelName, start: TaskSettings) -> ModelSettings:
+def suggest(asked: Any, domains: dict[str, Any]) -> ModelSettings:
     """Draw settings; numbers are rounded before they are tried, so that what is written was."""
     chosen: dict[str, Any] = {}
-    for name, domain in space(model, start).items():
+    for name, domain in domains.items():
         if isinstance(domain, list):
             chosen[name] = asked.suggest_categorical(name, domain)
         else:
@@ -162,19 +170,20 @@ def best(trials: list[Trial]) -> Trial:
 
 
 def record(
+    row: str,
     entry: dict[str, Any],
     found: dict[ModelName, list[Trial]],
     budget: Budget,
     validation: str,
 ) -> dict[str, Any]:
-    """A task's entry of the hyperparameter file: the best settings and the search behind them."""
+    """A row's entry of the hyperparameter file: the best settings and the search behind them."""
+    both, ep = space(row, "backprop"), space(row, "ep")
     search_record: dict[str, Any] = {
         "trials": budget.trials,
-        "epochs": entry["epochs"],
         "validation": validation,
         "validation_seed": VALIDATION_SEED,
         "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first",
-        "space": SPACE | {f"{name} (EP)": domain for name, domain in EP_SPACE.items()},
+        "space": both | {f"{name} (EP)": ep[name] for name in ep if name not in both},
     }
     chosen: dict[str, Any] = {}
     for model, trials in found.items():
@@ -186,7 +195,7 @@ def record(
                 for t in trials
             ],
         }
-    shared = {name: entry[name] for name in ("hidden", "epochs", "batch_size")}
+    shared = {name: entry[name] for name in SHARED if name in entry}
     return shared | chosen | {"search": search_record}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -14,7 +13,6 @@ from rich.table import Table
 
 from toreqprop.bench import scaling as scaling_bench
 from toreqprop.bench import speed as bench
-from toreqprop.bench import speed_accuracy
 from toreqprop.bench.deq_baseline import deq_available
 
 
@@ -25,14 +23,9 @@ def speed(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
     ] = False,
-    accuracy: Annotated[
-        bool,
-        typer.Option("--accuracy", help="Also train such networks on two tasks."),
-    ] = False,
     radius: Annotated[float, typer.Option(help="Bound on the recurrent weight's norm.")] = (
         bench.Setup.radius
     ),
-    gain: Annotated[float, typer.Option(help="Factor of the readout.")] = bench.Setup.gain,
     tol: Annotated[float, typer.Option(help="Relative residual of every phase.")] = 1e-3,
     kernel: Annotated[str, typer.Option(help="auto, numba, torch or numpy.")] = "auto",
     rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 100,
@@ -42,9 +35,11 @@ def speed(
 ) -> None:
     """Time one training step (Adam, cross-entropy) against backpropagation, side by side.
 
+    How accurate networks of these settings are is in the benchmark, in its rows called "fast".
+
     \b
     Examples:
-      toreqprop speed --against torchdeq --accuracy
+      toreqprop speed --against torchdeq
       toreqprop speed --scaling
     """
     if against not in (None, "torchdeq"):
@@ -53,7 +48,6 @@ def speed(
         raise typer.BadParameter("torchdeq is not installed: pip install torchdeq.")
     setup = bench.Setup(
         radius=radius,
-        gain=gain,
         tol=tol,
         kernel=kernel,  # type: ignore[arg-type]
         rounds=rounds,
@@ -69,16 +63,12 @@ def speed(
             table = bench.measure(
                 setup, against_torchdeq=bool(against), on_round=lambda: progress.advance(bar)
             )
-        same = []
-        if accuracy:
-            progress.update(bar, description="training on the benchmark's tasks")
-            same = speed_accuracy.measure(radius, gain)
     if scaling:
         paths = scaling_bench.draw(curves, output)
         plain = curves.as_dict()
     else:
         paths = []
-        plain = table.as_dict() | {"accuracy": [each.as_dict() for each in same]}
+        plain = table.as_dict()
     path = output / ("speed_scaling.json" if scaling else "speed.json")
     path.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
     if as_json:
@@ -86,13 +76,6 @@ def speed(
         return
     console = Console()
     console.print(_scaling_table(curves) if scaling else _speed_table(table))
-    for each in same:
-        console.print(
-            f"{each.title}: EP {fmean(each.ep):.2f} %, backpropagation "
-            f"{fmean(each.backprop):.2f} %, gap {each.gap:+.2f} (the benchmark's bound "
-            f"{each.least_gap:+g}): {'PASS' if each.passed else 'FAIL'}",
-            highlight=False,
-        )
     console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
 
 
@@ -103,7 +86,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
         title="step time over backpropagation's (best; in brackets median processor time)",
         caption=f"matrix-product peak {table.peak_gflops:.0f} GFLOP/s, "
         f"{table.conditions['threads']} thread(s), radius {table.conditions['radius']:g}, "
-        f"gain {table.conditions['gain']:g}, tol {table.conditions['tol']:g}",
+        f"tol {table.conditions['tol']:g}",
     )  # fmt: skip
     for row in table.rows:
         ours = row.of(bench.OURS)

@@ -15,7 +15,7 @@ from rich.console import Console
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 
 if TYPE_CHECKING:
-    from toreqprop.bench.hyperparameters import ModelName
+    from toreqprop.bench.hyperparameters import ModelName, TaskSettings
     from toreqprop.bench.tuning import Budget, Trial
 
 Search = tuple[str, "ModelName", "list[Trial] | str"]
@@ -57,7 +57,7 @@ def tune(
             f'Tuning needs {" and ".join(missing)}: run `pip install "toreqprop[bench,tune]"`.'
         )
     from toreqprop.bench import hyperparameters as file
-    from toreqprop.bench.rows import ROWS, WITH_MORE_DATA, task_of
+    from toreqprop.bench.rows import ROWS, WITH_MORE_DATA, base, task_of
     from toreqprop.bench.tuning import Budget, best, describe_validation, record
     from toreqprop.tasks import files
 
@@ -70,22 +70,26 @@ def tune(
     content = file.read(output if output.exists() else None)
     budget = Budget(trials, splits)
     entries = {name: dict(content["tasks"][file.variant(name, full_data)]) for name in names}
-    for entry in entries.values():
-        entry["epochs"] = epochs or entry["epochs"]
-        entry["batch_size"] = batch_size or entry["batch_size"]
+    changed = {"epochs": epochs, "batch_size": batch_size}
+    changed = {name: value for name, value in changed.items() if value is not None}
+    for name, entry in entries.items():
+        if changed and base(name) != name:
+            raise InvalidInputError(f"{name} is trained like {base(name)}: tune that one first.")
+        content["tasks"][file.variant(name, full_data)] = entry
+        entry |= changed
     found: dict[str, dict[Any, list[Trial]]] = {}
-    for name, model, result in _search_all(entries, full_data, budget, jobs):
+    for name, model, result in _search_all(content, names, full_data, budget, jobs):
         if isinstance(result, str):
             console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
             continue
         found.setdefault(name, {})[model] = result
         choice = best(result)
         console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
-        if len(found[name]) == len(file.MODELS):
+        if len(found[name]) == len(file.searched(name)):
             entry_name = file.variant(name, full_data)
-            ordered = {each: found[name][each] for each in file.MODELS}
+            ordered = {each: found[name][each] for each in file.searched(name)}
             validation = describe_validation(name, full_data, splits)
-            content["tasks"][entry_name] = record(entries[name], ordered, budget, validation)
+            content["tasks"][entry_name] = record(name, entries[name], ordered, budget, validation)
             file.write(output, content)
             console.print(f"{name}: written to {output}")
     if as_json:
@@ -94,30 +98,26 @@ def tune(
 
 
 def _search_all(
-    entries: dict[str, dict[str, Any]], full: bool, budget: Budget, jobs: int
+    content: dict[str, Any], names: list[str], full: bool, budget: Budget, jobs: int
 ) -> Iterator[Search]:
     from joblib import Parallel, delayed
 
-    from toreqprop.bench.hyperparameters import MODELS
+    from toreqprop.bench.hyperparameters import searched, settings
 
     work = (
-        delayed(_search)(name, model, entry, full, budget)
-        for name, entry in entries.items()
-        for model in MODELS
+        delayed(_search)(name, model, settings(name, full, content), full, budget)
+        for name in names
+        for model in searched(name)
     )
     yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
 
 
-def _search(
-    name: str, model: ModelName, entry: dict[str, Any], full: bool, budget: Budget
-) -> Search:
+def _search(name: str, model: ModelName, start: TaskSettings, full: bool, budget: Budget) -> Search:
     import torch
 
-    from toreqprop.bench.hyperparameters import settings, variant
     from toreqprop.bench.tuning import search
 
     torch.set_num_threads(1)
-    start = settings(name, full, {"tasks": {variant(name, full): entry}})
 
     def said(number: int, trial: Trial) -> None:
         typer.echo(
