@@ -4,93 +4,55 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from toreqprop.bench.run import Run
 from toreqprop.bench.runner import Listener
 from toreqprop.bench.runner import Progress as EpochEvent
+from toreqprop.progress_bars import ProgressBars
 
 
-class Display(Listener):
+class Display(ProgressBars, Listener):
     """Shows task, model, seed, epoch, accuracy and the time left, estimated from work done."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.total = 0
-        self.done = 0
+        super().__init__(console)
         self._work: dict[str, float] = {}
         self._part: dict[str, float] = {}
-        self._rows: dict[str, TaskID] = {}
         self._runs: dict[str, Run] = {}
         self._started = time.monotonic()
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> Display:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
 
     def planned(self, pending: Sequence[Run], reused: int) -> None:
-        self.total, self._started = len(pending), time.monotonic()
+        self._started = time.monotonic()
         self._runs = {run.label: run for run in pending}
         # EP's epochs take longer; the weight only has to be right for an estimate.
         self._work = {
             run.label: run.settings.epochs * (4.0 if run.model == "ep" else 1.0) for run in pending
         }
         self._part = dict.fromkeys(self._work, 0.0)
-        taken = f", {reused} taken up from before" if reused else ""
-        self.console.print(f"{len(pending)} runs to do{taken}.", highlight=False)
-        self._all = self._bars.add_task("all runs", total=max(1, self.total), note="")
+        self.begin(len(pending), reused, "runs")
 
     def skipped(self, task: str, reason: str) -> None:
         self.console.print(f"{task}: not run. {reason}", style="yellow", markup=False)
 
     def progress(self, event: EpochEvent) -> None:
         run = self._runs[event.label]
-        if event.label not in self._rows:
-            self._rows[event.label] = self._bars.add_task(
-                _describe(run), total=run.settings.epochs, note=""
-            )
         self._part[event.label] = event.epoch / run.settings.epochs
-        self._bars.update(
-            self._rows[event.label],
+        self.piece(
+            event.label,
+            _describe(run),
+            run.settings.epochs,
             completed=event.epoch,
             note=f"accuracy {100 * event.accuracy:.2f} %",
         )
-        self._bars.update(self._all, note=self._time_left())
+        self.note(self._time_left())
 
     def finished(self, run: Run, measurement: dict[str, Any]) -> None:
-        self.done += 1
         self._part[run.label] = 1.0
-        if run.label in self._rows:
-            self._bars.remove_task(self._rows.pop(run.label))
-        self._bars.update(self._all, completed=self.done, note=self._time_left())
+        self.end_piece(run.label)
+        self.note(self._time_left())
         self.console.print(
             f"[{self.done}/{self.total}] {_describe(run)}: "
             f"{100 * measurement['accuracy']:.2f} % after {run.settings.epochs} epochs, "

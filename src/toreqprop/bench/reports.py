@@ -6,11 +6,13 @@ Nothing is computed here: templates only format what `summary` put into the dict
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from toreqprop.atomic import write_atomically
 from toreqprop.bench.figures import figures
+from toreqprop.templates import fill
 
 JSON, MARKDOWN, STATISTICS, PAGE = (
     "benchmark.json",
@@ -37,17 +39,7 @@ def write_reports(report: dict[str, Any], folder: Path) -> list[Path]:
 
 def render(template: str, report: dict[str, Any], **extra: Any) -> str:
     """One template filled with the report."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("toreqprop.bench", "templates"),
-        autoescape=template.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "percent": percent,
         "figure": figure,
         "signed": signed,
@@ -56,7 +48,7 @@ def render(template: str, report: dict[str, Any], **extra: Any) -> str:
         "mark": lambda status: _MARKS.get(status, status),
         "minutes": lambda seconds: f"{seconds // 60:.0f} min {seconds % 60:02.0f} s",
     }
-    return environment.get_template(template).render(r=report, **extra)
+    return fill("toreqprop.bench", template, filters, r=report, **extra)
 
 
 def percent(summary: dict[str, Any]) -> str:

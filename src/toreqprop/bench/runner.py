@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from multiprocessing.queues import Queue
-from queue import Empty
 from typing import Any
 
 import torch
@@ -21,6 +15,7 @@ from toreqprop.bench.run import Run, execute
 from toreqprop.bench.store import Store
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.models import LoopedMLP
+from toreqprop.processes import perform_all, tell
 from toreqprop.training import Epoch
 
 
@@ -107,34 +102,18 @@ def unavailable(runs: Sequence[Run]) -> dict[str, str]:
 def _execute(
     pending: Sequence[Run], store: Store, jobs: int, listener: Listener, outcome: Outcome
 ) -> None:
+    def done(run: Run, future: Future[dict[str, Any]]) -> None:
+        try:
+            outcome.measurements[run] = future.result()
+        except DataUnavailableError as error:  # it was there a moment ago
+            outcome.not_run[run.task] = str(error)
+            listener.skipped(run.task, str(error))
+        else:
+            listener.finished(run, outcome.measurements[run])
+
     warm_up()  # compiled here once: processes that compiled at the same time might round apart
-    context = multiprocessing.get_context("spawn")
-    events: Queue[Progress] = context.Queue()
-    pool = ProcessPoolExecutor(
-        min(jobs, len(pending)), context, initializer=_start_worker, initargs=(events,)
-    )
-    try:
-        futures = {pool.submit(_run_in_worker, run, store): run for run in longest_first(pending)}
-        waiting: set[Future[dict[str, Any]]] = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _drain(events, listener.progress)
-            for future in done:
-                run = futures[future]
-                try:
-                    outcome.measurements[run] = future.result()
-                except DataUnavailableError as error:  # it was there a moment ago
-                    outcome.not_run[run.task] = str(error)
-                    listener.skipped(run.task, str(error))
-                else:
-                    listener.finished(run, outcome.measurements[run])
-    except BaseException:
-        # Results on disk are whole; whatever still computes can be ended at once.
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown(wait=True)
+    work = {run: (_run_in_worker, (run, store)) for run in longest_first(pending)}
+    perform_all(work, jobs, listener.progress, done, prepare=warm_up)
 
 
 def longest_first(runs: Sequence[Run]) -> list[Run]:
@@ -147,44 +126,16 @@ def longest_first(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: (-cost(run), order[run.task], run.seed))
 
 
-def _drain(events: Queue[Progress], report: Callable[[Progress], None]) -> None:
-    while True:
-        try:
-            report(events.get_nowait())
-        except Empty:
-            return
-
-
-_events: Queue[Progress] | None = None
-
-
-def _start_worker(events: Queue[Progress]) -> None:
-    global _events
-    _events = events
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    warm_up()
-
-
 def warm_up() -> None:
     """One step of a tiny model, so that compilation is not counted as training time."""
     model = LoopedMLP(2, 2, 2)
     F.cross_entropy(model(torch.zeros(2, 2)), torch.tensor([0, 1])).backward()
 
 
-def _end_with_parent() -> None:
-    """A killed parent cannot end its workers: they end themselves."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
 def _run_in_worker(run: Run, store: Store) -> dict[str, Any]:
     def on_epoch(epoch: Epoch) -> None:
-        if _events is not None and epoch.accuracy is not None:
-            _events.put(Progress(run.label, epoch.epoch, epoch.accuracy))
+        if epoch.accuracy is not None:
+            tell(Progress(run.label, epoch.epoch, epoch.accuracy))
 
     measurement = execute(run, on_epoch)
     store.save(run, measurement)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from toreqprop.atomic import write_atomically
+from toreqprop.templates import fill
 from toreqprop.verify.figures import draw
 from toreqprop.verify.report import MARKS, Report, number
 
@@ -27,17 +29,7 @@ def write_reports(report: Report, folder: Path) -> list[Path]:
 
 def render(template: str, report: Report, **extra: Any) -> str:
     """One template filled with the report."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("toreqprop.verify", "templates"),
-        autoescape=template.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "mark": lambda status: MARKS[status],
         "number": number,
         "cell": cell,
@@ -45,7 +37,7 @@ def render(template: str, report: Report, **extra: Any) -> str:
         "interval": lambda c: "" if c["low"] is None else f"{c['low']:.2f} to {c['high']:.2f}",
         "css": lambda status: status.replace(" ", "-"),
     }
-    return environment.get_template(template).render(r=report, **extra)
+    return fill("toreqprop.verify", template, filters, r=report, **extra)
 
 
 def cell(value: Any, spec: str) -> str:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing.queues import Queue
-from queue import Empty
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from toreqprop.errors import InvalidInputError
+from toreqprop.processes import perform_all, tell
 from toreqprop.verify.levels import LEVELS
 from toreqprop.verify.records import Job, Record, Records, perform
 from toreqprop.verify.registry import all_tracks
-
-Message = tuple[str, str]
 
 
 class Listener:
@@ -89,62 +82,15 @@ def _run_in_processes(
     listener: Listener,
     done: dict[Job, Record],
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    messages: Queue[Message] = context.Queue()
-    pool = ProcessPoolExecutor(
-        min(processes, len(pending)), context, initializer=_start_worker, initargs=(messages,)
-    )
-    try:
-        futures = {
-            pool.submit(
-                _run_in_worker, j.track.number, j.level.name, j.seeds, j.sabotage, records
-            ): j
-            for j in pending
-        }
-        waiting: set[Future[Record]] = set(futures)
-        while waiting:
-            finished, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _drain(messages, listener.progress)
-            for future in finished:
-                job = futures[future]
-                done[job] = future.result()
-                listener.finished(job, done[job])
-    except BaseException:
-        # What is on disk is whole; whatever still computes can be ended at once.
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown(wait=True)
+    def over(job: Job, future: Future[Record]) -> None:
+        done[job] = future.result()
+        listener.finished(job, done[job])
 
-
-def _drain(messages: Queue[Message], report: Callable[[str, str], None]) -> None:
-    while True:
-        try:
-            report(*messages.get_nowait())
-        except Empty:
-            return
-
-
-_messages: Queue[Message] | None = None
-
-
-def _start_worker(messages: Queue[Message]) -> None:
-    global _messages
-    import torch
-
-    _messages = messages
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A killed parent cannot end its workers: they end themselves."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    work = {
+        j: (_run_in_worker, (j.track.number, j.level.name, j.seeds, j.sabotage, records))
+        for j in pending
+    }
+    perform_all(work, processes, lambda news: listener.progress(*news), over)
 
 
 def _run_in_worker(
@@ -153,8 +99,7 @@ def _run_in_worker(
     job = Job(all_tracks()[number], LEVELS[level], seeds, sabotage)
 
     def report(message: str) -> None:
-        if _messages is not None:
-            _messages.put((job.label, message))
+        tell((job.label, message))
 
     report("started")
     return records.save(job, perform(job, report))

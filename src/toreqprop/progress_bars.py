@@ -1,0 +1,76 @@
+"""The progress bars that long work in several processes shows."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from typing_extensions import Self
+
+
+class ProgressBars:
+    """A context with a bar for all the work and one for each piece that runs, with a note each.
+
+    Without a terminal nothing is drawn.
+    """
+
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
+        self.console = console
+        self.total = 0
+        self.done = 0
+        self._pieces: dict[str, TaskID] = {}
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=transient,
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def begin(self, pieces: int, reused: int, what: str) -> None:
+        """Say how much there is to do."""
+        self.total = pieces
+        taken = f", {reused} taken up from before" if reused else ""
+        self.console.print(f"{pieces} {what} to do{taken}.", highlight=False)
+        self._all = self._bars.add_task(f"all {what}", total=max(1, pieces), note="")
+
+    def piece(self, label: str, name: str, total: int | None, **state: Any) -> None:
+        """Show where a running piece is."""
+        if label not in self._pieces:
+            self._pieces[label] = self._bars.add_task(name, total=total, note="")
+        self._bars.update(self._pieces[label], **state)
+
+    def end_piece(self, label: str) -> None:
+        """A piece is done."""
+        self.done += 1
+        if label in self._pieces:
+            self._bars.remove_task(self._pieces.pop(label))
+        self._bars.update(self._all, completed=self.done)
+
+    def note(self, text: str) -> None:
+        """What is said beside the bar of all the work."""
+        self._bars.update(self._all, note=text)
