@@ -50,19 +50,9 @@ def verification_page() -> str:
     return page + elsewhere("verification")
 
 
-def full_verification_page() -> str:
-    report = tables.load("verification-full/verification.json")
-    return render_verification("notebook.md.j2", report)
-
-
-def outcome(name: str) -> str:
-    """How many tracks ran, and how they came out."""
-    found = tables.load(name)["overall"]
-    counts = ", ".join(f"{n} {status}" for status, n in found["counts"].items() if n)
-    return f"{found['verified']} tracks ran: {counts}."
-
-
 def overview_page() -> str:
+    verified = tables.load("verification.json")["overall"]
+    counts = ", ".join(f"{n} {status}" for status, n in verified["counts"].items() if n)
     parts = [
         "# Results",
         "",
@@ -80,10 +70,7 @@ def overview_page() -> str:
         "",
         "## Verification",
         "",
-        f"Smoke Test: {outcome('verification.json')} [Each with its evidence](verification.md).",
-        "",
-        f"Full, at least five seeds: {outcome('verification-full/verification.json')} "
-        "[The evidence](verification-full.md).",
+        f"{verified['verified']} tracks ran: {counts}. [Each with its evidence](verification.md).",
         "",
         "## Cost",
         "",
@@ -177,7 +164,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/benchmark.md": benchmark_page,
     "results/full-data.md": full_data_page,
     "results/verification.md": verification_page,
-    "results/verification-full.md": full_verification_page,
     "results/speed.md": speed_page,
     "contributing.md": lambda: (ROOT / "CONTRIBUTING.md").read_text(),
     "changelog.md": lambda: (ROOT / "CHANGELOG.md").read_text(),
