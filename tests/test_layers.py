@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"energies"},
     {"kernels"},
     {"solution"},
-    {"atomic", "errors"},
+    {"atomic", "errors", "processes", "progress_bars", "templates"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
