@@ -2,243 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning as NotConverged
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.nn import functional as F
 
-from toreqprop.gradients import CenteredEP
-from toreqprop.models import LoopedMLP
+from toreqprop.sklearn.base import FLOATS, EqPropEstimator
 from toreqprop.sklearn.scaling import Scaling
 
-FLOATS = (np.float64, np.float32)
 
-
-class _EqPropEstimator(BaseEstimator):
-    """What classifier and regressor share: parameters, the training loop, early stopping.
-
-    The defaults of ``learning_rate`` and ``alpha`` were chosen by validation on generated data
-    (`make_classification`, `make_moons`, `make_friedman1`, `make_regression`) and part of MNIST's
-    training images, among about ten pairs. No candidate was scored on the data sets of ``toreqprop
-    sklearn``, but the search began because earlier defaults fell short there, on raw iris.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int = 100,
-        *,
-        beta: float = 0.05,
-        radius: float = 0.3,
-        learning_rate: float = 3e-3,
-        alpha: float = 1.0,
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        standardize: bool = True,
-        relaxation_tol: float = 1e-3,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden_size = hidden_size
-        self.beta = beta
-        self.radius = radius
-        self.learning_rate = learning_rate
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.standardize = standardize
-        self.relaxation_tol = relaxation_tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-
-    # What differs between the two ---------------------------------------------------------
-
-    def _outputs(self) -> int:
-        raise NotImplementedError
-
-    def _encode(self, y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _score_encoded(self, output: np.ndarray, target: np.ndarray, weight: np.ndarray) -> float:
-        raise NotImplementedError
-
-    # Training -----------------------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
-        for name, kind, low in (
-            ("hidden_size", Integral, 1),
-            ("max_iter", Integral, 1),
-            ("n_iter_no_change", Integral, 1),
-            ("learning_rate", Real, 0),
-            ("alpha", Real, 0),
-            ("beta", Real, 0),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, kind) or value < low:
-                raise ValueError(f"{name} must be a number >= {low}, got {value!r}.")
-        if self.batch_size != "auto" and not (
-            isinstance(self.batch_size, Integral) and self.batch_size >= 1
-        ):
-            raise ValueError(f'batch_size must be "auto" or >= 1, got {self.batch_size!r}.')
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}."
-            )
-
-    def _start(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
-        """A new network, its optimizer and scaling, from this data's dtype and random_state."""
-        self._random = check_random_state(self.random_state)
-        self._dtype = torch.float64 if x.dtype == np.float64 else torch.float32
-        self._scaling = Scaling.fit(x, weight) if self.standardize else Scaling.identity()
-        self._target_scaling = self._scale_target(target, weight)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self._random.randint(2**31 - 1)))
-            self.model_ = LoopedMLP(
-                x.shape[1],
-                int(self.hidden_size),
-                self._outputs(),
-                radius=self.radius,
-                gradient=CenteredEP(float(self.beta)),
-                tol=self.relaxation_tol,
-            ).to(self._dtype)
-        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
-        self.loss_curve_: list[float] = []
-        self.validation_scores_: list[float] | None = [] if self.early_stopping else None
-        self.n_iter_ = 0
-        self.t_ = 0
-
-    def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
-        return Scaling.identity()
-
-    def _tensors(
-        self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        count = np.ones(len(x)) if weight is None else weight
-        goal = self._target_scaling(target)
-        return (
-            torch.as_tensor(self._scaling(x)).to(self._dtype),
-            torch.as_tensor(goal).to(torch.long if goal.dtype.kind == "i" else self._dtype),
-            torch.as_tensor(count).to(self._dtype),
-        )
-
-    def _epoch(self, x: Tensor, target: Tensor, weight: Tensor) -> float:
-        """One pass of shuffled minibatches; the mean loss."""
-        size = min(200, len(x)) if self.batch_size == "auto" else int(self.batch_size)
-        order = torch.arange(len(x))
-        if size < len(x):
-            order = torch.from_numpy(self._random.permutation(len(x)))
-        total = 0.0
-        for batch in order.split(size):
-            self._optimizer.zero_grad()
-            losses = self._losses(self.model_(x[batch]), target[batch])
-            share = weight[batch]
-            loss = (share * losses).sum() / share.sum()
-            penalty = sum((p.square().sum() for p in self._weights()), x.new_zeros(()))
-            (loss + 0.5 * self.alpha / float(share.sum()) * penalty).backward()
-            self._optimizer.step()
-            total += float(loss.detach()) * float(share.sum())
-            self.t_ += len(batch)
-        return total / float(weight.sum())
-
-    def _weights(self) -> list[Tensor]:
-        return [p for p in self.model_.parameters() if p.dim() > 1]
-
-    def _train(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
-        if weight is not None and bool((weight == 0).any()):
-            kept = weight != 0
-            x, target, weight = x[kept], target[kept], weight[kept]
-        if not (self.warm_start and hasattr(self, "model_")):
-            self._start(x, target, weight)
-        held = None
-        if self.early_stopping:
-            rows = np.arange(len(x))
-            train, test = train_test_split(
-                rows,
-                test_size=self.validation_fraction,
-                random_state=self._random.randint(2**31 - 1),
-                stratify=target if target.dtype.kind == "i" else None,
-            )
-            held = (x[test], target[test], None if weight is None else weight[test])
-            x, target = x[train], target[train]
-            weight = None if weight is None else weight[train]
-        tensors = self._tensors(x, target, weight)
-        best, since, kept_weights = np.inf, 0, None
-        for _ in range(int(self.max_iter)):
-            loss = self._epoch(*tensors)
-            self.loss_curve_.append(loss)
-            self.n_iter_ += 1
-            measure = loss
-            if held is not None:
-                score = self._score_encoded(
-                    self._output(held[0]),
-                    held[1],
-                    np.ones(len(held[0])) if held[2] is None else held[2],
-                )
-                assert self.validation_scores_ is not None
-                self.validation_scores_.append(score)
-                measure = -score
-            if self.verbose:
-                shown = "" if held is None else f", validation score {-measure:.4f}"
-                print(f"iteration {self.n_iter_}, loss {loss:.6f}{shown}")
-            since = 0 if measure < best - self.tol else since + 1
-            if measure < best:
-                best = measure
-                if held is not None:
-                    kept_weights = copy.deepcopy(self.model_.state_dict())
-            if since >= self.n_iter_no_change:
-                break
-        else:
-            _warn_not_converged(int(self.max_iter))
-        if kept_weights is not None:
-            self.model_.load_state_dict(kept_weights)
-        self.loss_ = self.loss_curve_[-1]
-        self.best_loss_ = None if self.early_stopping else min(self.loss_curve_)
-        self.best_validation_score_ = -float(best) if self.early_stopping else None
-
-    @torch.no_grad()
-    def _output(self, x: np.ndarray) -> np.ndarray:
-        scaled = torch.as_tensor(self._scaling(x)).to(self._dtype)
-        return torch.cat([self.model_(part) for part in scaled.split(1000)]).numpy()
-
-    def _checked(self, x: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, x, dtype=FLOATS, reset=False)
-
-
-def _warn_not_converged(max_iter: int) -> None:
-    import warnings
-
-    warnings.warn(
-        f"The loss was still falling after max_iter={max_iter} iterations: raise max_iter or tol.",
-        NotConverged,
-        stacklevel=4,
-    )
-
-
-class EqPropClassifier(ClassifierMixin, _EqPropEstimator):
+class EqPropClassifier(ClassifierMixin, EqPropEstimator):
     """A classifier trained by equilibrium propagation, with `MLPClassifier`'s conventions.
 
     Args:
@@ -283,12 +61,7 @@ class EqPropClassifier(ClassifierMixin, _EqPropEstimator):
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         if first:
             self.classes_ = unique_labels(y) if classes is None else unique_labels(classes)
-        target = self._encode(y)
-        if first:
-            self._start(X, target, weight)
-        self.loss_curve_.append(self._epoch(*self._tensors(X, target, weight)))
-        self.n_iter_ += 1
-        self.loss_ = self.loss_curve_[-1]
+        self._train_a_part(X, self._encode(y), weight, first=first)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -325,7 +98,7 @@ class EqPropClassifier(ClassifierMixin, _EqPropEstimator):
         return float(accuracy_score(target, output.argmax(1), sample_weight=weight))
 
 
-class EqPropRegressor(RegressorMixin, _EqPropEstimator):
+class EqPropRegressor(RegressorMixin, EqPropEstimator):
     """A regressor trained by equilibrium propagation on the squared error.
 
     Parameters as for `EqPropClassifier`; with ``standardize`` the target is scaled as well. Several
@@ -348,12 +121,7 @@ class EqPropRegressor(RegressorMixin, _EqPropEstimator):
             self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True, reset=first
         )
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        target = self._encode(y)
-        if first:
-            self._start(X, target, weight)
-        self.loss_curve_.append(self._epoch(*self._tensors(X, target, weight)))
-        self.n_iter_ += 1
-        self.loss_ = self.loss_curve_[-1]
+        self._train_a_part(X, self._encode(y), weight, first=first)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
