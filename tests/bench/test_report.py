@@ -14,8 +14,9 @@ import pytest
 
 from tests.bench.conftest import report_of
 from toreqprop.bench.bounds import BOUNDS
+from toreqprop.bench.hyperparameters import read
 from toreqprop.bench.plan import Plan
-from toreqprop.bench.reports import write_reports
+from toreqprop.bench.reports import render, write_reports
 from toreqprop.bench.runner import Outcome
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -129,6 +130,13 @@ def test_identical_scores_are_printed_without_nan(
     text = (tmp_path / "statistical_report.md").read_text()
     assert "nan" not in text.lower()
     assert "| Digits 8x8 | 0.00 | 0.00 | [0.00, 0.00] | 0.00 | 1.000 | 0.00 |" in text
+
+
+def test_a_row_with_the_baseline_of_its_task_can_be_reported(small_report: dict[str, Any]) -> None:
+    search = read()["tasks"]["digits-fast"]["search"]
+    assert "backprop" not in search
+    text = render("benchmark.md.j2", {**small_report, "searches": {"digits-fast": search}})
+    assert f"| digits-fast | {search['trials']} | {search['validation']} | – |" in text
 
 
 def test_one_seed_can_be_reported(small_plan: Plan, small_outcome: Outcome, tmp_path: Path) -> None:
