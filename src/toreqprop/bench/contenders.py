@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
 from toreqprop.models import EquilibriumModel
-from toreqprop.solution import Solution
 from toreqprop.tasks import get
 
 
@@ -28,13 +27,17 @@ class Contender:
     steps: dict[str, list[int]] = field(default_factory=dict)
     residuals: dict[str, float] = field(default_factory=dict)
     loss: float = float("nan")
+    _seen: list[tuple[str, int, Tensor]] = field(default_factory=list)
 
     @classmethod
     def of(cls, name: str, model: nn.Module, rate: float = 1e-3) -> Contender:
         """A contender trained by Adam, whose relaxations (if any) are noted."""
         contender = cls(name, model, torch.optim.Adam(model.parameters(), lr=rate))
         if isinstance(model, EquilibriumModel):
-            model.register_relaxation_hook(_noting(contender))
+            # Inside the clock a relaxation is only remembered.
+            model.register_relaxation_hook(
+                lambda phase, found: contender._seen.append((phase, found.steps, found.residual))
+            )
         return contender
 
     def mean_steps(self) -> dict[str, float]:
@@ -51,6 +54,14 @@ class Contender:
         self.cpu_times.append(time.process_time() - cpu_start)
         self.times.append(time.perf_counter() - start)
         self.loss = loss.item()
+        self._note_relaxations()
+
+    def _note_relaxations(self) -> None:
+        signs = iter(("+β", "−β"))
+        for phase, steps, residual in self._seen:
+            name = phase if phase == "free" else next(signs, phase)
+            self.note(name, steps, float(residual.max()))
+        self._seen.clear()
 
     def forget(self) -> None:
         """Start counting anew, after the warm-up."""
@@ -109,17 +120,3 @@ def train_once(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> Non
 def tell(on_round: Callable[[], None] | None) -> None:
     if on_round is not None:
         on_round()
-
-
-def _noting(contender: Contender) -> Callable[[str, Solution], None]:
-    nudged = iter(())
-
-    def note(phase: str, solution: Solution) -> None:
-        nonlocal nudged
-        if phase == "free":
-            nudged = iter(("+β", "−β"))  # type: ignore[arg-type]
-        else:
-            phase = next(nudged, phase)
-        contender.note(phase, solution.steps, solution.worst_residual)
-
-    return note
