@@ -32,8 +32,8 @@ DEEP: dict[str, Any] = {
     "max_steps": 1000,
     "gradient": CenteredEP(0.01),
 }
-"""Close to a tie between two digits sweeps are slow, so that a small step is no small error: with
-the default tolerance of 1e-3 single tensors of a finished sorting network lost their direction."""
+"""Close to a tie between two digits sweeps are slow, so that a small step is no small error: at the
+default tolerance of 1e-3 the gradient of a network that sorts can lose its direction."""
 
 ATTENTION: dict[str, Any] = {"variant": "attention"}
 STACKED: dict[str, Any] = {"variant": "stacked"}
