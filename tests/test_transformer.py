@@ -137,6 +137,28 @@ def test_lipschitz_bounds_the_jacobian_at_random_states(variant: str, scale: flo
     assert float(image[0].flatten(1).norm(dim=1).max()) <= model.lipschitz()
 
 
+@pytest.mark.parametrize("options", [*ENERGIES, *FIELDS], ids=str)
+def test_no_optimizer_step_takes_a_projection_beyond_the_radius(options: dict) -> None:
+    model = small(**options, radius=0.7)
+    with torch.no_grad():
+        for p in model.blocks.parameters():
+            p.mul_(100)
+        matrices = [p for p in model.system_parameters() if p.shape == (12, 12)]
+    for matrix in matrices:
+        # The bound is proven; 1e-5 is float32 rounding of the norm itself.
+        assert float(torch.linalg.matrix_norm(matrix, 2)) <= 0.7 * (1 + 1e-5)
+
+
+def test_nudged_phases_of_stacked_attention_converge_however_large_its_weights() -> None:
+    model = small(variant="stacked", on_failure="raise")
+    with torch.no_grad():
+        for p in model.blocks.parameters():
+            if p.shape == (12, 12):
+                p.mul_(100)
+    tokens = torch.randint(0, 5, (32, 6))
+    token_loss(model(tokens), tokens.flip(1)).backward()
+
+
 def test_a_small_radius_is_a_certified_contraction() -> None:
     model = small(radius=0.05)
     assert model.lipschitz() < 1

@@ -45,8 +45,8 @@ class EquilibriumTransformer(EquilibriumModel):
             from above to what comes from below; in "stacked" the spectral norm of the weights from
             above. Zero ("stacked" alone): a feed-forward network, and EP that is backpropagation
             in disguise.
-        radius: bound on the spectral norms of ``W_q``, ``W_k`` and, between layers, ``W`` in
-            "energy", of ``W_v``, ``W_u`` and ``W`` in the other two.
+        radius: bound on the spectral norms of the projections (``W_q``, ``W_k`` and, where there
+            are any, ``W_v``, ``W_u``) and of the ``W`` between layers.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
@@ -245,12 +245,13 @@ class _EnergyAttention(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Values and output are bounded, so that what is fed back is."""
+    """All projections are bounded: values and output so that what is fed back is, queries and keys
+    so that attention does not turn on a change of the state as small as a nudge makes."""
 
     def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
         super().__init__()
-        self.query = _linear(width)
-        self.key = _linear(width)
+        self.query = _linear(width, radius)
+        self.key = _linear(width, radius)
         self.value = _linear(width, radius)
         self.output = _linear(width, radius)
         self.bias = _Positions(heads, length, width // heads)
@@ -312,8 +313,10 @@ def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: fl
 
 
 def _solver(field: VectorField) -> Solver:
-    """Sweeps where they descend, damped steps else."""
-    return GaussSeidel() if isinstance(field, AttentionStackEnergy) else FixedPoint(0.5)
+    """Sweeps where they descend, plain steps where feedback is a small part, damped ones else."""
+    if isinstance(field, AttentionStackEnergy):
+        return GaussSeidel()
+    return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 
 def _check_sizes(**sizes: int) -> None:

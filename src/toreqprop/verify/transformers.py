@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from toreqprop.gradients import GradientEstimator, VectorFieldEP
 from toreqprop.models import EquilibriumTransformer
 from toreqprop.tasks.sequences import Sequences, sequences
-from toreqprop.training import History, TrainingConfig, fit, predict
+from toreqprop.training import History, RelaxationMonitor, TrainingConfig, fit, predict
 from toreqprop.verify.faults import WrongSign
 from toreqprop.verify.measurements import Accuracy, Column
 from toreqprop.verify.track import Context
@@ -42,6 +42,7 @@ class Run:
     total: int
     chance: float
     seconds: float
+    relaxations: int
     history: History = field(repr=False)
 
     def accuracy(self, *, contrast: bool = False) -> Accuracy:
@@ -110,11 +111,15 @@ def train(
         for name, p in model.named_parameters():
             p.requires_grad_(name.startswith("readout"))
     config = TrainingConfig(1, recipe.batch, recipe.learning_rate, schedule="cosine", seed=seed)
+    monitor = RelaxationMonitor()
+    key = model.register_relaxation_hook(monitor)
     started = time.process_time()
     history = fit(model, data.x, data.y, config, loss=token_loss)
     seconds = time.process_time() - started
+    model.remove_relaxation_hook(key)
+    relaxations = sum(len(steps) for steps in monitor.steps.values())
     correct = int((predict(model, data.test_x) == data.test_y).sum())
-    return Run(model, correct, data.test_y.numel(), data.chance, seconds, history)
+    return Run(model, correct, data.test_y.numel(), data.chance, seconds, relaxations, history)
 
 
 def token_loss(output: Tensor, target: Tensor) -> Tensor:
