@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from toreqprop.energies import (
     AttentionEnergy,
@@ -14,13 +13,20 @@ from toreqprop.energies import (
     AttentionStackEnergy,
     AttentionStackField,
     Params,
-    SpectralBall,
     VectorField,
     attention_lipschitz,
     energy_attention_lipschitz,
 )
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
+from toreqprop.models.attention_blocks import (
+    EMBEDDING_SCALE,
+    Attention,
+    EnergyAttention,
+    EnergyBlock,
+    FieldBlock,
+    bounded_linear,
+)
 from toreqprop.models.base import EquilibriumModel, OnFailure
 from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
@@ -93,18 +99,18 @@ class EquilibriumTransformer(EquilibriumModel):
         self.layers, self.width, self.heads = layers, width, heads
         self.causal, self.feedback, self.radius = causal, feedback, radius
         self.embedding = nn.Embedding(vocab_size, width)
-        self.position = nn.Parameter(torch.randn(max_length, width) * _EMBEDDING_SCALE)
-        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_SCALE)
+        self.position = nn.Parameter(torch.randn(max_length, width) * EMBEDDING_SCALE)
+        nn.init.normal_(self.embedding.weight, std=EMBEDDING_SCALE)
         make = {
-            AttentionEnergy: lambda: _EnergyAttention(width, heads, max_length, radius),
-            AttentionField: lambda: _Attention(width, heads, max_length, radius),
-            AttentionStackEnergy: lambda: _EnergyBlock(width, heads, max_length, radius),
-            AttentionStackField: lambda: _FieldBlock(width, heads, max_length, radius),
+            AttentionEnergy: lambda: EnergyAttention(width, heads, max_length, radius),
+            AttentionField: lambda: Attention(width, heads, max_length, radius),
+            AttentionStackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
+            AttentionStackField: lambda: FieldBlock(width, heads, max_length, radius),
         }[type(field)]
         count = layers - 1 if swept else layers
         self.blocks = nn.ModuleList(make() for _ in range(count))
         top_down = layers - 1 if variant == "stacked" and feedback > 0 else 0
-        self.top_down = nn.ModuleList(_linear(width, feedback) for _ in range(top_down))
+        self.top_down = nn.ModuleList(bounded_linear(width, feedback) for _ in range(top_down))
         self.readout = nn.Linear(width, vocab_size)
 
     def field_input(self, x: Tensor) -> Tensor:
@@ -214,94 +220,10 @@ def check_tokens(x: Tensor, vocab_size: int, max_length: int) -> None:
 
 
 _DEFAULT_LAYERS: dict[Variant, int] = {"energy": 1, "attention": 1, "stacked": 2}
-_EMBEDDING_SCALE = 0.5
 _BETA: dict[Variant, float] = {"energy": 0.03, "attention": 0.03, "stacked": 0.01}
 """Weaker than elsewhere: late in training a few tokens of a sequence carry all of its nudge."""
 _READOUT_GAIN = 8.0
 """Bounded couplings leave differences between states small; the readout makes up for it."""
-
-
-class _Positions(nn.Module):
-    """Logits of positions, ``b_ij = P_q[i]·P_k[j]`` for each head, outside the state."""
-
-    def __init__(self, heads: int, length: int, size: int) -> None:
-        super().__init__()
-        self.query = nn.Parameter(torch.randn(heads, length, size) * size**-0.5)
-        self.key = nn.Parameter(torch.randn(heads, length, size))
-
-    def forward(self) -> Tensor:
-        return self.query @ self.key.mT
-
-
-class _EnergyAttention(nn.Module):
-    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
-        super().__init__()
-        self.query = _linear(width, radius)
-        self.key = _linear(width, radius)
-        self.bias = _Positions(heads, length, width // heads)
-
-    def parts(self) -> list[Tensor]:
-        return [self.query.weight, self.key.weight, self.bias()]
-
-
-class _Attention(nn.Module):
-    """All projections are bounded: values and output so that what is fed back is, queries and keys
-    so that attention does not turn on a change of the state as small as a nudge makes."""
-
-    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
-        super().__init__()
-        self.query = _linear(width, radius)
-        self.key = _linear(width, radius)
-        self.value = _linear(width, radius)
-        self.output = _linear(width, radius)
-        self.bias = _Positions(heads, length, width // heads)
-
-    def parts(self) -> list[Tensor]:
-        return [
-            self.query.weight,
-            self.key.weight,
-            self.value.weight,
-            self.output.weight,
-            self.bias(),
-        ]
-
-
-class _EnergyBlock(nn.Module):
-    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
-        super().__init__()
-        self.query = _linear(width, radius)
-        self.key = _linear(width, radius)
-        self.bias = _Positions(heads, length, width // heads)
-        self.direct = _linear(width, radius)
-        self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
-
-    def parts(self) -> list[Tensor]:
-        return [
-            self.query.weight,
-            self.key.weight,
-            self.bias(),
-            self.direct.weight,
-            self.position,
-        ]
-
-
-class _FieldBlock(nn.Module):
-    def __init__(self, width: int, heads: int, length: int, radius: float) -> None:
-        super().__init__()
-        self.attention = _Attention(width, heads, length, radius)
-        self.direct = _linear(width, radius)
-        self.position = nn.Parameter(torch.randn(length, width) * _EMBEDDING_SCALE)
-
-    def parts(self) -> list[Tensor]:
-        return [*self.attention.parts(), self.direct.weight, self.position]
-
-
-def _linear(width: int, radius: float | None = None) -> nn.Linear:
-    """A square weight, its spectral norm bounded where a radius is given."""
-    layer = nn.Linear(width, width, bias=False)
-    if radius is not None:
-        parametrize.register_parametrization(layer, "weight", SpectralBall(radius))
-    return layer
 
 
 def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: float) -> VectorField:
