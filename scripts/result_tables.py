@@ -130,6 +130,25 @@ def _percent(summary: Report) -> str:
     return f"{summary['mean']:.2f}{spread} %"
 
 
+def transformer_table() -> list[str]:
+    """What the transformers of Track 14 learned, every seed by itself."""
+    (track,) = load("verification-transformer/verification.json")["tracks"]
+    trained, clock = track["tables"][:2]
+    lines = [
+        f"{trained['title']}:",
+        "",
+        "| task | length | variant | seed | token accuracy, % | did not converge | CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, times in zip(trained["rows"], clock["rows"], strict=True):
+        task, length, variant, seed, percent, *_, unconverged = row
+        lines.append(
+            f"| {task} | {length} | {variant} | {seed} | {percent:.3f} | {unconverged} "
+            f"| {times[-1]:.0f} |"
+        )
+    return lines
+
+
 def bias_table() -> list[str]:
     """Relative error of the gradient at a few β, and the smallest error of each estimator."""
     found = load("beta_sweep.json")

@@ -50,6 +50,11 @@ def verification_page() -> str:
     return page + elsewhere("verification")
 
 
+def transformer_page() -> str:
+    report = tables.load("verification-transformer/verification.json")
+    return render_verification("notebook.md.j2", report)
+
+
 def overview_page() -> str:
     verified = tables.load("verification.json")["overall"]
     counts = ", ".join(f"{n} {status}" for status, n in verified["counts"].items() if n)
@@ -137,7 +142,10 @@ def deep_page() -> str:
         "",
         "## Transformer",
         "",
-        "Track 14 of the [verification](verification.md).",
+        "By `toreqprop verify --intermediate --track 14`, [with comparisons and "
+        "certificates](verification-transformer.md).",
+        "",
+        *tables.transformer_table(),
         "",
     ]
     return "\n".join(parts)
@@ -164,6 +172,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/benchmark.md": benchmark_page,
     "results/full-data.md": full_data_page,
     "results/verification.md": verification_page,
+    "results/verification-transformer.md": transformer_page,
     "results/speed.md": speed_page,
     "contributing.md": lambda: (ROOT / "CONTRIBUTING.md").read_text(),
     "changelog.md": lambda: (ROOT / "CHANGELOG.md").read_text(),
