@@ -1,4 +1,4 @@
-"""Write the marked blocks of docs/*.md from results/*.json; with --check, only say if stale.
+"""Write the marked blocks of README.md and docs/*.md from results/*.json; with --check, only say if stale.
 
 A block stands between ``<!-- result NAME: begin -->`` and ``<!-- result NAME: end -->``; NAME is
 one of `result_tables.BLOCKS`.
@@ -28,7 +28,7 @@ def render(page: str) -> str:
 
 def main() -> int:
     stale = []
-    for path in sorted((ROOT / "docs").rglob("*.md")):
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         page = path.read_text()
         fresh = render(page)
         if fresh != page:
