@@ -1,4 +1,4 @@
-"""Write the marked blocks of README.md and docs/*.md from results/*.json; with --check, only say if stale.
+"""Write the marked blocks of README.md and docs/ from results/*.json; --check only says if stale.
 
 A block stands between ``<!-- result NAME: begin -->`` and ``<!-- result NAME: end -->``; NAME is
 one of `result_tables.BLOCKS`.

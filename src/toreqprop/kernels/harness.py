@@ -27,7 +27,8 @@ SHAPES = ((1, 5, 3, 2), (7, 12, 33, 4), (64, 64, 128, 10), (40, 100, 256, 10))
 SEEDS = (0, 1, 2)
 
 FIXED_STEPS = 12
-"""Evaluations in the runs that never converge: there every state of every sample is compared."""
+"""Evaluations in the runs without a tolerance: there every state of every sample is compared, until
+it is at rest to rounding."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,22 @@ class Case:
     seed: int
     tol: float
     max_steps: int
+
+
+PHASES = ("free", "+β", "−β", "oriented")
+"""The three of a training step, and a free one whose weight is not symmetric."""
+
+
+@dataclass
+class Path:
+    """The states of one relaxation, and whether it converged."""
+
+    states: list[Any]
+    converged: bool = False
+
+    def at(self, step: int) -> Any:
+        """The state after an evaluation; the last one stands for those that were not needed."""
+        return self.states[min(step, len(self.states) - 1)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +72,10 @@ class Comparison:
     """A kernel's deviations from the reference in one case.
 
     States are compared absolutely (they live in [-1, 1]), ``quantities`` relative to the largest
-    entry of the reference. A different number of steps counts as an infinite deviation.
+    entry of the reference. Where one side needs fewer steps than the other to converge, its last
+    state stands for the rest, so that this counts by what the further steps change: rounding, if it
+    was at rest and rounding decides when that is seen. To stop earlier without having converged is
+    an infinite deviation.
     """
 
     kernel: str
@@ -128,23 +148,26 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
     ball = reference.spectral_ball(reference.symmetrise(params.weight_raw), _RADIUS)
     drive = x @ params.weight_in.T + params.bias
 
-    wanted: dict[str, list[Any]] = {"free": [], "oriented": []}
+    wanted = {name: Path([]) for name in PHASES}
     step = reference.training_step(params, x, target, settings)
-    free = reference.free_phase(ball.weight, drive, settings, wanted["free"])
+    free = reference.free_phase(ball.weight, drive, settings, wanted["free"].states)
+    wanted["free"].converged = free.converged
     error = reference.cross_entropy(step.output, target)[1]
     cotangent = error @ params.weight_out
     direction, _ = reference.normalise(cotangent)
     pairs: list[tuple[Any, Any]] = []
-    reference.nudged_phases(ball.weight, drive, free, direction, settings, pairs)
-    wanted["+β"], wanted["−β"] = _signs(pairs)
-    reference.relax(
+    nudged = reference.nudged_phases(ball.weight, drive, free, direction, settings, pairs)
+    _split(pairs, (nudged.converged, nudged.converged), wanted)
+    oriented = reference.relax(
         _oriented(ball.weight), drive, tol=case.tol, max_steps=case.max_steps,
-        contraction=_RADIUS, record=wanted["oriented"],
+        contraction=_RADIUS, record=wanted["oriented"].states,
     )  # fmt: skip
+    wanted["oriented"].converged = oriented.converged
 
-    found: dict[str, list[Any]] = {"free": [], "oriented": []}
+    found = {name: Path([]) for name in PHASES}
     weight, given, inputs = (torch.from_numpy(a) for a in (ball.weight, drive, x))
-    settled = phases.free_phase(kernel, weight, given, limits, record=found["free"])
+    settled = phases.free_phase(kernel, weight, given, limits, record=found["free"].states)
+    found["free"].converged = settled.converged
     if settled.state is None or settled.product is None:
         raise AssertionError("keep=True returns the last iterate")
     solutions: list[Solution] = []
@@ -154,13 +177,16 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
         torch.from_numpy(cotangent), (0.1, -0.1), limits,
         lambda _, solution: solutions.append(solution), record=mine,
     )  # fmt: skip
+    up, down = solutions
+    _split(mine, (up.converged, down.converged), found)
     updates = phases.hebbian_updates(
         kernel, contrast, inputs, torch.from_numpy(params.weight_in), (True,) * 4
     )
-    kernel.relax(
+    turned = kernel.relax(
         torch.from_numpy(_oriented(ball.weight)), given, None, None, limits,
-        record=found["oriented"],
+        record=found["oriented"].states,
     )  # fmt: skip
+    found["oriented"].converged = turned.converged
 
     image = settled.image.numpy()
     quantities = {
@@ -183,28 +209,29 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
         ),
     }
     errors = {name: _relative(a, b) for name, (a, b) in quantities.items()}
-    found["+β"], found["−β"] = _signs(mine)
     for sign, sol in zip("+−", solutions, strict=True):
         error = np.abs(_numpy(sol.residual) - step.nudged.residual)
         errors[f"residual at {sign}β"] = float(error.max())
     return Comparison(kernel.name, case, _state_errors(found, wanted), errors)
 
 
-def _signs(pairs: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
-    """A list of pairs becomes a list for each sign of β."""
-    return [up for up, _ in pairs], [down for _, down in pairs]
+def _split(
+    pairs: list[tuple[Any, Any]], converged: tuple[bool, bool], paths: dict[str, Path]
+) -> None:
+    """A list of pairs becomes a path for each sign of β."""
+    for k, sign in enumerate(("+β", "−β")):
+        paths[sign] = Path([pair[k] for pair in pairs], converged[k])
 
 
-def _state_errors(
-    found: dict[str, list[Any]], wanted: dict[str, list[Any]]
-) -> tuple[StepError, ...]:
+def _state_errors(found: dict[str, Path], wanted: dict[str, Path]) -> tuple[StepError, ...]:
     rows = []
-    for phase, states in wanted.items():
-        mine = found[phase]
-        if len(mine) != len(states):
-            rows.append(StepError(phase, min(len(mine), len(states)) + 1, float("inf")))
-        for number, (a, b) in enumerate(zip(mine, states, strict=False), 1):
-            rows.append(StepError(phase, number, float(np.abs(a.numpy() - b).max())))
+    for phase in PHASES:
+        mine, theirs = found[phase], wanted[phase]
+        shorter = min(mine, theirs, key=lambda path: len(path.states))
+        for step in range(max(len(mine.states), len(theirs.states))):
+            difference = np.abs(np.asarray(mine.at(step)) - theirs.at(step)).max()
+            missing = step >= len(shorter.states) and not shorter.converged
+            rows.append(StepError(phase, step + 1, np.inf if missing else float(difference)))
     return tuple(rows)
 
 
