@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench.bounds import BOUNDS
+from toreqprop.bench.rows import title
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
@@ -130,6 +133,18 @@ def _percent(summary: Report) -> str:
     return f"{summary['mean']:.2f}{spread} %"
 
 
+def bounds_table() -> list[str]:
+    """What every row of the benchmark must reach."""
+    lines = ["| row | accuracy (%) | gap (points) | return of the clone |", "|---|---|---|---|"]
+    for entry, bound in BOUNDS.items():
+        row, full = entry.removesuffix("-full"), entry.endswith("-full")
+        reach = "" if bound.policy_return is None else f"{bound.policy_return:g}"
+        if bound.below_expert is not None:
+            reach = f"the expert's less {bound.below_expert:g}"
+        lines.append(f"| {title(row, full)} | {bound.accuracy:.1f} | {bound.gap:.1f} | {reach} |")
+    return lines
+
+
 def transformer_table() -> list[str]:
     """What the transformers of Track 14 learned, every seed by itself."""
     (track,) = load("verification-transformer/verification.json")["tracks"]
@@ -225,6 +240,7 @@ BLOCKS = {
     "seeds": lambda: seeds_sentence("benchmark.json"),
     "seeds-full": lambda: seeds_sentence("full-data/benchmark.json"),
     "bias": bias_table,
+    "bounds": bounds_table,
     "no-nudge": no_nudge_sentence,
     "conditions": conditions,
 }

@@ -22,6 +22,7 @@ from tests.processes import listen_to_interrupts
 from toreqprop import checkpoint as checkpoints
 from toreqprop.checkpoint import JSON_NAME, NETWORKS, Checkpoint
 from toreqprop.cli import app
+from toreqprop.cli.resume import Output
 from toreqprop.errors import TorEqPropError
 
 SMALL = ["--hidden", "12", "--kernel", "torch", "--learning-rate", "0.02"]
@@ -211,6 +212,19 @@ def test_interrupted_it_says_what_is_kept(files: Path, tmp_path: Path) -> None:
     *_, kept, last = filter(None, said.splitlines())
     assert kept.startswith(f"Epoch {epochs_done(folder)} is kept in {folder}: ")
     assert last == "Stopped."
+
+
+def test_what_an_interruption_leaves_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert "with --output" in Output(None, False, False).after_interruption()
+    where = Output(folder, False, False)
+    where.check()
+    assert where.after_interruption() == "No epoch was finished, so nothing was kept."
+    succeed("train", "digits", *SMALL, "--epochs", 1, "--output", folder)
+    assert where.after_interruption().startswith(f"Epoch 1 is kept in {folder}")
+    again = Output(folder, False, True)
+    again.check()
+    assert f"the checkpoint in {folder} is as it was" in again.after_interruption()
 
 
 def epochs_done(folder: Path) -> int:

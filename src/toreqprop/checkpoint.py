@@ -81,6 +81,11 @@ def exists(folder: Path) -> bool:
     return (folder / JSON_NAME).is_file()
 
 
+def describe(folder: Path) -> str | None:
+    """The JSON of the checkpoint in ``folder`` as it stands there, None where there is none."""
+    return (folder / JSON_NAME).read_text(encoding="utf-8") if exists(folder) else None
+
+
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint into ``folder``, in place of the one that is there."""
     model, training = checkpoint.model, checkpoint.training

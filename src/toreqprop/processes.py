@@ -31,6 +31,8 @@ def perform_all(
     runs once in every process. Whatever ends this function, an error or Ctrl-C, ends the processes,
     and so does the death of the parent.
     """
+    if not work:
+        return
     context = multiprocessing.get_context("spawn")
     news: Queue[Any] = context.Queue()
     pool = ProcessPoolExecutor(

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from toreqprop.bench import hyperparameters
 from toreqprop.bench.hyperparameters import MODELS, searched, settings
-from toreqprop.bench.rows import FAST, FAST_RADIUS, ROWS
+from toreqprop.bench.rows import FAST, FAST_RADIUS, ROWS, base
 from toreqprop.bench.tuning import Budget, best, record, search, validation_split
 from toreqprop.bench.unnudged import UnnudgedEP
+from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import LoopedMLP
@@ -57,10 +59,9 @@ def test_a_search_starts_from_the_settings_in_use_and_is_reproducible() -> None:
         assert len({trial.settings for trial in trials}) == 3
         assert trials == search("digits", model, start, budget)
         assert best(trials).mean == max(trial.mean for trial in trials)
-    entry = record(
-        "digits", {"hidden": 16, "epochs": 1, "batch_size": 64}, {"ep": trials}, budget, "words"
-    )
+    entry = record("digits", {"hidden": 16, "batch_size": 64}, 1, {"ep": trials}, budget, "words")
     assert entry["ep"]["learning_rate"] == best(trials).settings.learning_rate
+    assert entry["search"]["epochs"] == 1
     assert entry["search"]["ep"]["best"] == round(best(trials).mean, 3)
 
 
@@ -86,3 +87,36 @@ def test_without_a_nudge_the_hidden_gradient_is_exactly_zero() -> None:
         assert any(bool((g != 0).any()) for g in hidden if g is not None) == moves
         assert model.readout.weight.grad is not None
         assert bool((model.readout.weight.grad != 0).any())
+
+
+def test_a_row_that_varies_the_model_has_the_baseline_of_its_task() -> None:
+    for row in ROWS:
+        mine, theirs = settings(row, False), settings(base(row), False)
+        assert replace(mine, ep=theirs.ep) == theirs
+
+
+def tune(*arguments: str) -> str:
+    """What the command says to a request it refuses."""
+    result = CliRunner().invoke(app, ["tune", *arguments, "--trials", "1"])
+    assert isinstance(result.exception, InvalidInputError), result.output
+    return str(result.exception)
+
+
+def test_bad_requests_are_refused() -> None:
+    assert "no larger data set for 'digits-fast'" in tune("digits-fast", "--full-data")
+    assert "tune both at once" in tune("digits-fast", "--epochs", "2")
+
+
+def test_a_file_from_before_a_row_gets_its_entry(tmp_path: Path) -> None:
+    content = hyperparameters.read()
+    del content["tasks"]["digits-fast"]
+    content["tasks"]["digits"]["epochs"] = 1
+    path = tmp_path / "old.json"
+    hyperparameters.write(path, content)
+    arguments = ["tune", "digits-fast", "--trials", "1", "--jobs", "1", "--output", str(path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    entry = hyperparameters.read(path)["tasks"]["digits-fast"]
+    assert entry["search"]["epochs"] == 1
+    assert entry["ep"]["radius"] == FAST_RADIUS
+    assert "epochs" not in entry

@@ -127,6 +127,20 @@ def test_rounding_may_decide_when_a_relaxation_is_seen_to_rest():
     assert all(found.passed for found in harness.compare_all(chosen=cases))
 
 
+@pytest.mark.parametrize("kernel_first", [True, False], ids=["kernel", "reference"])
+def test_a_shorter_path_counts_only_if_it_converged(kernel_first):
+    near, far = np.zeros((1, 2)), np.full((1, 2), 0.25)
+
+    def worst(converged):
+        short = {name: harness.Path([near], converged) for name in harness.PHASES}
+        long = {name: harness.Path([near, far], True) for name in harness.PHASES}
+        pair = (short, long) if kernel_first else (long, short)
+        return max(step.error for step in harness._state_errors(*pair))
+
+    assert worst(True) == 0.25
+    assert worst(False) == np.inf
+
+
 def test_the_registry_names_what_it_has():
     with pytest.raises(ValueError, match="auto, numpy, torch, numba"):
         get_kernel("cuda")

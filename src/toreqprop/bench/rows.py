@@ -8,10 +8,10 @@ LAYERED = {"mnist-layered": "mnist"}
 """Rows whose EP model is a `HopfieldMLP`, with the task they are about."""
 
 FAST = {"digits-fast": "digits", "mnist-fast": "mnist"}
-"""Rows whose EP model has the settings of the speed table: with this radius, a phase takes one or
-two steps."""
+"""Rows whose EP model has sizes, radius and gain of the speed table's first two rows."""
 
 FAST_RADIUS = 0.05
+"""With this radius, a phase takes one or two steps."""
 
 ROWS: tuple[str, ...] = (*TASKS, *LAYERED, *FAST)
 

@@ -172,6 +172,7 @@ def best(trials: list[Trial]) -> Trial:
 def record(
     row: str,
     entry: dict[str, Any],
+    epochs: int,
     found: dict[ModelName, list[Trial]],
     budget: Budget,
     validation: str,
@@ -180,6 +181,7 @@ def record(
     both, ep = space(row, "backprop"), space(row, "ep")
     search_record: dict[str, Any] = {
         "trials": budget.trials,
+        "epochs": epochs,
         "validation": validation,
         "validation_seed": VALIDATION_SEED,
         "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first",

@@ -1,4 +1,4 @@
-"""``toreqprop benchmark``: EP against backpropagation on five tasks, with statistics and report."""
+"""``toreqprop benchmark``: EP against backpropagation on every row, with statistics and report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def benchmark(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Compare EP with backpropagation on five tasks and write the report.
+    """Compare EP with backpropagation on five tasks, in eight rows, and write the report.
 
     Stop it at any time and run it again: finished runs are kept. Exit code 1 if a check fails.
 

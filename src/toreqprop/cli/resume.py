@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from toreqprop.errors import CheckpointError, InvalidInputError
 
 @dataclass
 class Output:
-    """Where checkpoints go, what to do with one that is there, and the last epoch kept."""
+    """Where checkpoints go, and what to do with one that is there."""
 
     folder: Path | None
     resume: bool
     fresh: bool
-    kept: int = 0
+    _before: str | None = None
 
     def check(self) -> None:
         """Refuse options that contradict each other, and to overwrite a checkpoint unasked."""
@@ -36,22 +37,29 @@ class Output:
                 f"There is a checkpoint in {self.folder}: add --resume to go on from it or --fresh "
                 "to replace it."
             )
+        self._before = checkpoints.describe(self.folder)
 
     def earlier(self) -> Checkpoint | None:
         """The checkpoint to go on from."""
         if self.folder is None or not self.resume or not checkpoints.exists(self.folder):
             return None
-        found = checkpoints.load(self.folder)
-        self.kept = found.training.epoch if found.training is not None else 0
-        return found
+        return checkpoints.load(self.folder)
 
     def after_interruption(self) -> str:
         """What is left of a training that was stopped."""
         if self.folder is None:
             return "Nothing was kept: with --output a stopped training can go on."
-        if not self.kept:
+        now = checkpoints.describe(self.folder)
+        if now is None:
             return "No epoch was finished, so nothing was kept."
-        return f"Epoch {self.kept} is kept in {self.folder}: repeat with --resume to go on."
+        if now == self._before and self.fresh:
+            return f"No epoch was finished; the checkpoint in {self.folder} is as it was."
+        return f"Epoch {epoch_of(now)} is kept in {self.folder}: repeat with --resume to go on."
+
+
+def epoch_of(text: str) -> int:
+    """The last finished epoch, by the text of a checkpoint's JSON."""
+    return json.loads(text)["training"]["epoch"]
 
 
 def check_same(

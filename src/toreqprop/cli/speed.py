@@ -35,7 +35,7 @@ def speed(
 ) -> None:
     """Time one training step (Adam, cross-entropy) against backpropagation, side by side.
 
-    How accurate networks of these settings are is in the benchmark, in its rows called "fast".
+    How accurate networks with this radius and gain are is in the benchmark's rows called "fast".
 
     \b
     Examples:

@@ -245,7 +245,6 @@ def _train(
             if where.folder is not None:
                 content = {**plan, "predictor": about, "history": history}
                 checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
-                where.kept = after.epoch
 
         try:
             fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -64,21 +65,29 @@ def tune(
     names = tasks or list(WITH_MORE_DATA if full_data else ROWS)
     for name in names:
         task_of(name)
+        if full_data and name not in WITH_MORE_DATA:
+            raise InvalidInputError(
+                f"There is no larger data set for {name!r}: --full-data is for "
+                f"{', '.join(WITH_MORE_DATA)}."
+            )
     if data_dir is not None:
         os.environ[files.DATA_VARIABLE] = str(data_dir)
     console = Console(soft_wrap=True, highlight=False, stderr=as_json)
     content = file.read(output if output.exists() else None)
     budget = Budget(trials, splits)
-    entries = {name: dict(content["tasks"][file.variant(name, full_data)]) for name in names}
     changed = {"epochs": epochs, "batch_size": batch_size}
     changed = {name: value for name, value in changed.items() if value is not None}
-    for name, entry in entries.items():
-        if changed and base(name) != name:
-            raise InvalidInputError(f"{name} is trained like {base(name)}: tune that one first.")
-        content["tasks"][file.variant(name, full_data)] = entry
-        entry |= changed
+    start = copy.deepcopy(content)
+    for name in names:
+        entry = start["tasks"].setdefault(variant := file.variant(name, full_data), {})
+        if not entry:  # a file from before this row
+            entry |= file.read()["tasks"][variant]
+        if base(name) == name:
+            entry |= changed
+        elif changed and base(name) not in names:
+            raise InvalidInputError(f"{name} is trained like {base(name)}: tune both at once.")
     found: dict[str, dict[Any, list[Trial]]] = {}
-    for name, model, result in _search_all(content, names, full_data, budget, jobs):
+    for name, model, result in _search_all(start, names, full_data, budget, jobs):
         if isinstance(result, str):
             console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
             continue
@@ -89,7 +98,10 @@ def tune(
             entry_name = file.variant(name, full_data)
             ordered = {each: found[name][each] for each in file.searched(name)}
             validation = describe_validation(name, full_data, splits)
-            content["tasks"][entry_name] = record(name, entries[name], ordered, budget, validation)
+            length = file.settings(name, full_data, start).epochs
+            content["tasks"][entry_name] = record(
+                name, start["tasks"][entry_name], length, ordered, budget, validation
+            )
             file.write(output, content)
             console.print(f"{name}: written to {output}")
     if as_json:

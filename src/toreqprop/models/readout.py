@@ -18,4 +18,4 @@ def check_gain(gain: float) -> None:
 def read_out(layer: nn.Module, state: Tensor, gain: float) -> Tensor:
     """``gain (W s + c)``, shapes (batch, hidden) to (batch, outputs)."""
     output = layer(state)
-    return output if gain == 1 else output.mul_(gain)
+    return output if gain == 1 else gain * output

@@ -57,6 +57,13 @@ class Job:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+LOOKS = (
+    "cli/", "progress_bars.py", "templates.py",
+    "verify/report", "verify/figures", "verify/display", "verify/tracks/",
+)  # fmt: skip
+"""Sources that decide how a measurement is shown; a track's own is part of its key."""
+
+
 @cache
 def source_digest() -> str:
     """A digest of every source file that can change a measurement, the tracks' own apart.
@@ -67,9 +74,7 @@ def source_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted([*root.rglob("*.py"), *root.rglob("*.json")]):
         name = path.relative_to(root).as_posix()
-        if not name.startswith(
-            ("cli/", "verify/report", "verify/figures", "verify/display", "verify/tracks/")
-        ):
+        if not name.startswith(LOOKS):
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
