@@ -52,6 +52,7 @@ def perform_all(
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown(wait=True)
+    _drain(news, on_news)  # a result may overtake the last news
 
 
 def tell(news: Any) -> None:

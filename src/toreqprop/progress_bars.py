@@ -28,6 +28,7 @@ class ProgressBars:
         self.total = 0
         self.done = 0
         self._pieces: dict[str, TaskID] = {}
+        self._ended: set[str] = set()
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -59,7 +60,9 @@ class ProgressBars:
         self._all = self._bars.add_task(f"all {what}", total=max(1, pieces), note="")
 
     def piece(self, label: str, name: str, total: int | None, **state: Any) -> None:
-        """Show where a running piece is."""
+        """Show where a running piece is; news that come after its end are not shown."""
+        if label in self._ended:
+            return
         if label not in self._pieces:
             self._pieces[label] = self._bars.add_task(name, total=total, note="")
         self._bars.update(self._pieces[label], **state)
@@ -67,6 +70,7 @@ class ProgressBars:
     def end_piece(self, label: str) -> None:
         """A piece is done."""
         self.done += 1
+        self._ended.add(label)
         if label in self._pieces:
             self._bars.remove_task(self._pieces.pop(label))
         self._bars.update(self._all, completed=self.done)
