@@ -16,6 +16,11 @@ from toreqprop.bench.reports import render as render_benchmark
 from toreqprop.verify.report_files import render as render_verification
 
 ROOT, RESULTS = tables.ROOT, tables.RESULTS
+FULL, IMAGES, TRANSFORMER = (
+    f"verification-{name}/verification.json" for name in ("full", "images", "transformer")
+)
+"""Reports of longer verifications than the one that `toreqprop verify` does unasked."""
+
 STATIC = (
     "beta_sweep.svg",
     "memory.svg",
@@ -46,18 +51,22 @@ def full_data_page() -> str:
 
 
 def verification_page() -> str:
-    page = render_verification("notebook.md.j2", tables.load("verification.json"))
-    return page + elsewhere("verification")
+    return verification_of("verification.json") + elsewhere("verification")
 
 
-def transformer_page() -> str:
-    report = tables.load("verification-transformer/verification.json")
-    return render_verification("notebook.md.j2", report)
+def verification_of(name: str) -> str:
+    """The page of one report."""
+    return render_verification("notebook.md.j2", tables.load(name))
+
+
+def outcome(name: str) -> str:
+    """How many tracks ran, and how they came out."""
+    found = tables.load(name)["overall"]
+    counts = ", ".join(f"{n} {status}" for status, n in found["counts"].items() if n)
+    return f"{found['verified']} tracks ran: {counts}."
 
 
 def overview_page() -> str:
-    verified = tables.load("verification.json")["overall"]
-    counts = ", ".join(f"{n} {status}" for status, n in verified["counts"].items() if n)
     parts = [
         "# Results",
         "",
@@ -75,7 +84,10 @@ def overview_page() -> str:
         "",
         "## Verification",
         "",
-        f"{verified['verified']} tracks ran: {counts}. [Each with its evidence](verification.md).",
+        f"Smoke Test: {outcome('verification.json')} [Each with its evidence](verification.md).",
+        "",
+        f"Full, five seeds: {outcome(FULL)} [The evidence](verification-full.md). All images, five "
+        f"seeds: {outcome(IMAGES)} [The evidence](verification-images.md).",
         "",
         "## Cost",
         "",
@@ -172,7 +184,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/benchmark.md": benchmark_page,
     "results/full-data.md": full_data_page,
     "results/verification.md": verification_page,
-    "results/verification-transformer.md": transformer_page,
+    "results/verification-full.md": lambda: verification_of(FULL),
+    "results/verification-images.md": lambda: verification_of(IMAGES),
+    "results/verification-transformer.md": lambda: verification_of(TRANSFORMER),
     "results/speed.md": speed_page,
     "contributing.md": lambda: (ROOT / "CONTRIBUTING.md").read_text(),
     "changelog.md": lambda: (ROOT / "CHANGELOG.md").read_text(),
