@@ -71,6 +71,7 @@ class Contender:
         self.residuals.clear()
 
     def note(self, phase: str, steps: int, residual: float) -> None:
+        """Count one relaxation."""
         self.steps.setdefault(phase, []).append(steps)
         self.residuals[phase] = max(self.residuals.get(phase, 0.0), residual)
 
@@ -97,7 +98,7 @@ def train_in_turn(
     contenders: list[Contender],
     draw: Callable[[], tuple[Tensor, Tensor]],
     rounds: int,
-    on_round: Callable[[], None] | None = None,
+    on_round: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure so many rounds, in each of which every contender trains on the same batch."""
     for contender in contenders:
@@ -106,17 +107,13 @@ def train_in_turn(
         # Whoever follows a large model finds a cold cache: take turns at that.
         turn = number % len(contenders)
         train_once(contenders[turn:] + contenders[:turn], draw())
-        tell(on_round)
+        on_round()
 
 
 def train_once(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
+    """Let every contender train on the batch, one after the other."""
     for contender in contenders:
         contender.train(*batch)
         if isinstance(contender.model, DeepEquilibriumMLP):
             info = contender.model.last_info
             contender.note("free", int(info["nstep"].max()), float(info["rel_lowest"].max()))
-
-
-def tell(on_round: Callable[[], None] | None) -> None:
-    if on_round is not None:
-        on_round()

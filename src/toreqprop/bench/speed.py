@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from toreqprop.bench.contenders import Contender, batches, tell, train_in_turn, train_once
+from toreqprop.bench.contenders import Contender, batches, train_in_turn, train_once
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
 from toreqprop.bench.hyperparameters import settings
 from toreqprop.bench.rows import FAST_RADIUS
@@ -109,7 +109,7 @@ def measure(
     sizes: tuple[tuple[int, int, int], ...] = SIZES,
     against_torchdeq: bool = False,
     unrolled: bool = True,
-    on_round: Callable[[], None] | None = None,
+    on_round: Callable[[], None] = lambda: None,
 ) -> SpeedTable:
     """Measure every row; the number of torch threads is the caller's choice."""
     peak = matrix_product_peak()
@@ -176,7 +176,7 @@ def _row(
     size: tuple[int, int, int],
     contenders: list[Contender],
     peak: float,
-    on_round: Callable[[], None] | None,
+    on_round: Callable[[], None],
 ) -> Row:
     draw = batches(size, setup.seed)
     # Slow contenders get fewer rounds: all of them the same number, from the time of one round.
@@ -186,7 +186,7 @@ def _row(
     budget = int(_SECONDS_PER_ROW / (time.perf_counter() - started) * 2)
     for _ in range(min(setup.warmup, budget)):
         train_once(contenders, draw())
-        tell(on_round)
+        on_round()
     train_in_turn(contenders, draw, max(10, min(setup.rounds, budget)), on_round)
     baseline = contenders[0]
     network = next(c.model for c in contenders if c.name == OURS)

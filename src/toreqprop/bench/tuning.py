@@ -220,5 +220,5 @@ def _optuna() -> Any:
         raise InvalidInputError(
             'Tuning needs Optuna: run `pip install "toreqprop[tune]"`.'
         ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # its warnings are tracebacks
     return optuna

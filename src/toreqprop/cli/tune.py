@@ -87,23 +87,30 @@ def tune(
         elif changed and base(name) not in names:
             raise InvalidInputError(f"{name} is trained like {base(name)}: tune both at once.")
     found: dict[str, dict[Any, list[Trial]]] = {}
-    for name, model, result in _search_all(start, names, full_data, budget, jobs):
-        if isinstance(result, str):
-            console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
-            continue
-        found.setdefault(name, {})[model] = result
-        choice = best(result)
-        console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
-        if len(found[name]) == len(file.searched(name)):
-            entry_name = file.variant(name, full_data)
-            ordered = {each: found[name][each] for each in file.searched(name)}
-            validation = describe_validation(name, full_data, splits)
-            length = file.settings(name, full_data, start).epochs
-            content["tasks"][entry_name] = record(
-                name, start["tasks"][entry_name], length, ordered, budget, validation
-            )
-            file.write(output, content)
-            console.print(f"{name}: written to {output}")
+    written: list[str] = []
+    try:
+        for name, model, result in _search_all(start, names, full_data, budget, jobs):
+            if isinstance(result, str):
+                console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
+                continue
+            found.setdefault(name, {})[model] = result
+            choice = best(result)
+            console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
+            if len(found[name]) == len(file.searched(name)):
+                entry_name = file.variant(name, full_data)
+                ordered = {each: found[name][each] for each in file.searched(name)}
+                validation = describe_validation(name, full_data, splits)
+                length = file.settings(name, full_data, start).epochs
+                content["tasks"][entry_name] = record(
+                    name, start["tasks"][entry_name], length, ordered, budget, validation
+                )
+                file.write(output, content)
+                console.print(f"{name}: written to {output}")
+                written.append(name)
+    except KeyboardInterrupt:
+        kept = f"{', '.join(written)}: kept in {output}." if written else "Nothing was written."
+        console.print(f"{kept} A search under way is lost.", markup=False)
+        raise
     if as_json:
         chosen = {name: content["tasks"][file.variant(name, full_data)] for name in found}
         typer.echo(json.dumps(chosen, indent=2))
