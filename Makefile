@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine with Python, pip and make:
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
+# The tests run the circuit simulator ngspice, which `make test` installs where it is missing.
 # `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
 # environment.
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark test docs lint types tests wheel clean
+.PHONY: benchmark test docs lint types tests ngspice wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
@@ -25,8 +26,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-tests: $(STAMP)
+tests: $(STAMP) ngspice
 	$(BIN)/python -m pytest -n 2
+
+ngspice: $(STAMP)
+	scripts/install_ngspice.sh $(VENV)/ngspice
 
 wheel:
 	PYTHON=$(PYTHON) scripts/check_wheel.sh

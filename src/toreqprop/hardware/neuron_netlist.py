@@ -1,0 +1,230 @@
+"""Looped and layered networks of tanh units as netlists.
+
+Neuron i has a node with a resistor R and a capacitor C to ground. Its drive and every weight are
+currents into that node, W_ij·v(s_j)/R, so that in equilibrium its voltage is the preactivation
+``u_i = drive_i + Σ_j W_ij s_j``, one volt per unit, with ``s_i = tanh(u_i)``. A network with
+several equilibria may settle at another one than in PyTorch: each point of a sweep starts from the
+last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from toreqprop.errors import InvalidInputError
+from toreqprop.hardware.circuit import Circuit, current_source, voltage_source
+from toreqprop.hardware.diode import NOMINAL_CELSIUS, thermal_voltage
+from toreqprop.hardware.resistive_netlist import Inputs, check_choice
+
+Neuron = Literal["behavioural", "pair"]
+
+CONDUCTANCE = 1e-6
+"""Siemens of each neuron's resistor to ground."""
+
+CAPACITANCE = 1e-12
+"""Farads of each neuron's capacitor to ground: RC is one microsecond."""
+
+TAIL_CURRENT = 1e-6
+"""Amperes through each differential pair; its collector resistors make it one volt."""
+
+SUPPLY = 3.0
+"""Volts of the supplies, ±, of differential pairs."""
+
+COMMENTS = (
+    "Units: volts, ohms, amperes, farads, seconds. Layers and units count from 1.",
+    "u1_5   node of layer 1, unit 5: its voltage is the preactivation, one volt per unit",
+    "s1_5   its output, tanh of that;  in3: input 3",
+    "gw1_5_s2_4   weight from s2_4 to unit 5 of layer 1: siemens are weight times 1e-6",
+)
+
+
+@dataclass(frozen=True)
+class _Coupling:
+    """Weights (n_to, n_from) in units of preactivation, and the names of where they come from."""
+
+    layer: int
+    matrix: Tensor
+    sources: list[str]
+
+
+def looped_netlist(
+    weight_in: Tensor,
+    bias: Tensor,
+    weight_rec: Tensor,
+    x: Tensor,
+    nudge: Tensor | None = None,
+    neuron: Neuron = "behavioural",
+    inputs: Inputs = "norton",
+    celsius: float = NOMINAL_CELSIUS,
+) -> Circuit:
+    """``s = tanh(W_in x + b + W_rec s + nudge)``, one point of the sweep per row of ``x``.
+
+    Args:
+        weight_in: (n, inputs); ``bias``: (n,); ``weight_rec``: (n, n).
+        bias: (n,).
+        weight_rec: (n, n).
+        x: (points, inputs).
+        nudge: (points, n) added to the preactivation, as ``−β·∂C/∂s``.
+        neuron: ``"behavioural"`` writes tanh as a formula, ``"pair"`` builds it from an NPN
+            differential pair.
+        inputs: ``"crossbar"`` draws every input weight, ``"norton"`` one current per neuron.
+        celsius: temperature, which transistor pairs are scaled for.
+    """
+    if weight_rec.ndim != 2 or weight_rec.shape[0] != weight_rec.shape[1]:
+        raise InvalidInputError(f"weight_rec must be square, got {tuple(weight_rec.shape)}")
+    n = len(weight_rec)
+    loop = _Coupling(1, weight_rec, _names("s", 1, n))
+    nudges = None if nudge is None else [nudge]
+    return _neurons("looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius)
+
+
+def layered_netlist(
+    layers: Sequence[tuple[Tensor, Tensor]],
+    x: Tensor,
+    feedback: float = 1.0,
+    nudge: Sequence[Tensor] | None = None,
+    neuron: Neuron = "behavioural",
+    inputs: Inputs = "norton",
+    celsius: float = NOMINAL_CELSIUS,
+) -> Circuit:
+    """``s_l = tanh(W_l s_{l−1} + b_l + γ·W_{l+1}ᵀ s_{l+1} + nudge_l)`` with ``s_0 = x``.
+
+    Args:
+        layers: (W, b) per layer, from the input up; W is (n_l, n_{l−1}).
+        x: (points, inputs).
+        feedback: γ.
+        nudge: (points, n_l) per layer, added to the preactivation.
+        neuron: see ``looped_netlist``.
+        inputs: see ``looped_netlist``.
+        celsius: temperature.
+    """
+    if not layers:
+        raise InvalidInputError("layers must hold at least one (W, b)")
+    couplings = []
+    for layer, (weight, _) in enumerate(layers[1:], start=2):
+        if weight.ndim != 2 or weight.shape[1] != len(layers[layer - 2][0]):
+            raise InvalidInputError(
+                f"W of layer {layer} must have {len(layers[layer - 2][0])} columns, "
+                f"got shape {tuple(weight.shape)}"
+            )
+        below, above = weight.shape[1], weight.shape[0]
+        couplings.append(_Coupling(layer, weight, _names("s", layer - 1, below)))
+        couplings.append(_Coupling(layer - 1, feedback * weight.mT, _names("s", layer, above)))
+    biases = [bias for _, bias in layers]
+    fixed = (layers[0][0], biases)
+    return _neurons("layered", fixed, couplings, x, nudge, neuron, inputs, celsius)
+
+
+def _neurons(
+    kind: str,
+    fixed: tuple[Tensor, list[Tensor]],
+    couplings: list[_Coupling],
+    x: Tensor,
+    nudge: Sequence[Tensor] | None,
+    neuron: Neuron,
+    inputs: Inputs,
+    celsius: float,
+) -> Circuit:
+    check_choice("neuron", neuron, get_args(Neuron))
+    check_choice("inputs", inputs, get_args(Inputs))
+    weight_in, biases = fixed
+    weight_in, x = weight_in.detach().double(), x.detach().double()
+    if x.ndim != 2 or x.shape[1] != weight_in.shape[1] or not bool(torch.isfinite(x).all()):
+        raise InvalidInputError(
+            f"x must be finite with shape (points, {weight_in.shape[1]}), got {tuple(x.shape)}"
+        )
+    if len(biases[0]) != len(weight_in):
+        raise InvalidInputError(
+            f"the bias of layer 1 must have {len(weight_in)} values, got {len(biases[0])}"
+        )
+    drives = [b.detach().double().expand(len(x), -1) for b in biases]
+    for layer, extra in enumerate(nudge or ()):
+        if extra.shape != drives[layer].shape:
+            raise InvalidInputError(
+                f"nudge of layer {layer + 1} must have shape {tuple(drives[layer].shape)}, "
+                f"got {tuple(extra.shape)}"
+            )
+        drives[layer] = drives[layer] + extra.detach().double()
+    cards: list[str] = []
+    if inputs == "norton":
+        drives[0] = drives[0] + x @ weight_in.mT
+    else:
+        cards += ["", "* inputs"]
+        names = [f"in{unit}" for unit in range(1, x.shape[1] + 1)]
+        columns = zip(names, x.T.tolist(), strict=True)
+        cards += [voltage_source(name, name, column) for name, column in columns]
+        couplings = [_Coupling(1, weight_in, names), *couplings]
+    if neuron == "pair":
+        cards += _supplies()
+    for layer, drive in enumerate(drives, start=1):
+        cards += ["", f"* layer {layer}: drive (A), resistor, capacitor and tanh of each neuron"]
+        for unit, column in enumerate((CONDUCTANCE * drive).T.tolist(), start=1):
+            name = f"{layer}_{unit}"
+            cards.append(current_source(f"drive{name}", f"u{name}", column))
+            cards.append(f"r{name} u{name} 0 {1 / CONDUCTANCE!r}")
+            cards.append(f"c{name} u{name} 0 {CAPACITANCE!r}")
+            cards += _pair(name, celsius) if neuron == "pair" else _behavioural(name)
+    for coupling in couplings:
+        cards += ["", f"* weights into layer {coupling.layer} from {coupling.sources[0]} and on"]
+        cards += _weights(coupling)
+    sizes = [drive.shape[1] for drive in drives]
+    every = [node for i, n in enumerate(sizes, start=1) for node in _names("u", i, n)]
+    probes = {f"u{i}": tuple(_names("u", i, n)) for i, n in enumerate(sizes, start=1)}
+    probes |= {f"s{i}": tuple(_names("s", i, n)) for i, n in enumerate(sizes, start=1)}
+    return Circuit(
+        title=f"{kind} network {'-'.join(map(str, [x.shape[1], *sizes]))}, {neuron} neurons",
+        comments=COMMENTS,
+        cards=tuple(cards),
+        probes=probes,
+        points=len(x),
+        celsius=celsius,
+        noisy=tuple((node, CONDUCTANCE) for node in every),
+        time_constant=CAPACITANCE / CONDUCTANCE,
+    )
+
+
+def _names(letter: str, layer: int, count: int) -> list[str]:
+    return [f"{letter}{layer}_{unit}" for unit in range(1, count + 1)]
+
+
+def _weights(coupling: _Coupling) -> Iterator[str]:
+    rows = (CONDUCTANCE * coupling.matrix.detach().double()).tolist()
+    for unit, row in enumerate(rows, start=1):
+        name = f"{coupling.layer}_{unit}"
+        for source, value in zip(coupling.sources, row, strict=True):
+            if value:
+                yield f"gw{name}_{source} 0 u{name} {source} 0 {value!r}"
+
+
+def _behavioural(name: str) -> list[str]:
+    return [f"bs{name} s{name} 0 v=tanh(v(u{name}))"]
+
+
+def _supplies() -> list[str]:
+    return [
+        "",
+        "* supplies and the transistor of the pairs, ideal but for its exponential",
+        f"vplus plus 0 dc {SUPPLY!r}",
+        f"vminus minus 0 dc {-SUPPLY!r}",
+        ".model ideal npn(is=1e-18 bf=1e12 br=1e12)",
+    ]
+
+
+def _pair(name: str, celsius: float) -> list[str]:
+    """``I_t·tanh(u/2V_t)`` is the difference of the two collector currents."""
+    load = 1 / TAIL_CURRENT
+    return [
+        f"ebase{name} base{name} 0 u{name} 0 {2 * thermal_voltage(celsius)!r}",
+        f"qa{name} ca{name} base{name} tail{name} ideal",
+        f"qb{name} cb{name} 0 tail{name} ideal",
+        f"itail{name} tail{name} minus dc {TAIL_CURRENT!r}",
+        f"rca{name} plus ca{name} {load!r}",
+        f"rcb{name} plus cb{name} {load!r}",
+        # Held in a range it never leaves: Newton's iterates cannot run away round a loop.
+        f"bs{name} s{name} 0 v=min(1.1,max(-1.1,v(cb{name})-v(ca{name})))",
+    ]
