@@ -14,7 +14,7 @@ from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
 from toreqprop.plots import plain_style, save
 from toreqprop.plots.style import BLUE, GREEN, INK, VERMILION, finish, new_figure
-from toreqprop.solvers import FixedPoint, Tolerance, solve
+from toreqprop.solvers import FixedPoint, relax
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 KINDS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
@@ -40,7 +40,7 @@ def landscape(folder: Path) -> Path:
             if beta:
                 at = system.nudged(LinearNudge((torch.ones(1, 1),), beta))
                 along = wide.nudged(LinearNudge((torch.ones(200, 1),), beta))
-            found = solve(at, at.initial_state(), FixedPoint(), Tolerance(1e-6, 200)).state
+            found = relax(at, FixedPoint(tol=1e-6, max_steps=200)).state
             axes.plot(states[:, 0], along.energy((states,)), color=colour, ls=style, label=label)
             axes.plot(float(found[0]), float(at.energy(found)), "o", color=INK, ms=5, zorder=5)
         axes.set_title("The nudge tilts the energy; the equilibrium (dot) rolls")

@@ -18,8 +18,9 @@ from toreqprop.energies import (
     DenseField,
     Energy,
     HardSigmoid,
-    LayeredEnergy,
+    LinearCoupling,
     Params,
+    StackEnergy,
     System,
     Tanh,
     VectorField,
@@ -28,9 +29,9 @@ from toreqprop.energies import (
 from toreqprop.equilibrium import Settings, equilibrium
 from toreqprop.gradients import GradientEstimator
 from toreqprop.solution import Solution, State
-from toreqprop.solvers import FixedPoint, Solver, Tolerance
+from toreqprop.solvers import FixedPoint, Solver
 
-TIGHT = Tolerance(tol=1e-12, max_steps=5000)
+TIGHT = FixedPoint(tol=1e-12, max_steps=5000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +58,13 @@ class KnownProblem:
         estimator: GradientEstimator,
         *,
         scale: float = 1.0,
-        solver: Solver | None = None,
-        tolerance: Tolerance = TIGHT,
+        solver: Solver = TIGHT,
         report: Callable[[str, Solution], None] = lambda phase, solution: None,
     ) -> tuple[Tensor, ...]:
         """Gradients of ``scale·loss`` for (x, *params) by ``estimator`` through autograd."""
         leaves = [t.clone().requires_grad_() for t in (self.x, *self.params)]
-        settings = Settings(self.field, solver or FixedPoint(), tolerance, estimator, report)
-        state = equilibrium(settings, leaves[0], tuple(leaves[1:]))
+        settings = Settings(self.field, solver, estimator, report)
+        state = equilibrium(settings, leaves[0], tuple(leaves[1:])).state
         return self._constrain(torch.autograd.grad(scale * self.loss(state), leaves))
 
     def equilibrium(self) -> State:
@@ -243,7 +243,9 @@ def layered() -> KnownProblem:
         _normal(3, seed=21),
     )
     loss = _softplus_loss(_normal(12, 2, seed=22))
-    return KnownProblem("layered", LayeredEnergy(), _normal(3, 4, seed=23), params, loss)
+    return KnownProblem(
+        "layered", StackEnergy((LinearCoupling(),) * 3), _normal(3, 4, seed=23), params, loss
+    )
 
 
 ENERGY_PROBLEMS = [

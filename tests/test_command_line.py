@@ -65,8 +65,8 @@ def test_beta_sweep_measures_the_orders_and_draws(tmp_path: Path) -> None:
     assert sweep.slope("centred", 1e-3, 1e-1) == pytest.approx(2, abs=0.15)
     best = sweep.floor("holomorphic, 8 points", "float64").error
     assert best < 1e-2 * sweep.floor("centred", "float64").error
-    # float32 cannot follow: rounding, not bias, limits it
-    assert sweep.floor("centred", "float32").error > 10 * sweep.floor("centred", "float64").error
+    # float32 follows: the difference of the phases is carried, so a weak nudge costs no digits
+    assert sweep.floor("centred", "float32").error < 2 * sweep.floor("centred", "float64").error
     paths = beta_sweep.draw(sweep, tmp_path)
     assert {p.suffix for p in paths} == {".svg", ".png"}
     assert all(p.stat().st_size > 5000 for p in paths)

@@ -13,11 +13,12 @@ from torch.nn import functional as F
 import toreqprop as teq
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.energies import (
-    ConvolutionalEnergy,
     Energy,
     HardSigmoid,
+    Pair,
     Pooling,
     Sigmoid,
+    StackEnergy,
     Tanh,
     convolution_bound,
     convolution_norm,
@@ -82,29 +83,28 @@ def test_closed_forms_agree_with_autograd_on_the_interaction(pooling: Pooling) -
     """The preactivation and the Hebbian update against the derivatives of Φ, to rounding."""
     model, x, _ = network(pooling, (4, 5, 6))
     field, x = model.double().field, x.double()
-    assert isinstance(field, ConvolutionalEnergy)
+    assert isinstance(field, StackEnergy)
     params = tuple(p.detach() for p in model.system_parameters())
     drive = field.prepare(x, params)
-    phases = tuple(
-        (w * torch.rand(8, dtype=x.dtype), tuple(torch.rand_like(s) for s in start))
-        for start in (field.initial_state(drive, params),)
-        for w in (1.0, -1.0, 0.5)
-    )
-    contrast = (phases[0], (-phases[0][0], phases[1][1]))
-    state = phases[0][1]
-    by_autograd = Energy.preactivation(field, state, (x,), params)
-    for ours, derived in zip(field.preactivation(state, drive, params), by_autograd, strict=True):
-        assert torch.allclose(ours, derived, atol=1e-12)
+    state = tuple(torch.rand_like(s) for s in field.initial_state(drive, params))
+    pairs = tuple(Pair(s, 0.1 * torch.randn_like(s)) for s in state)
+    for given in (state, pairs):
+        by_autograd = Energy.preactivation(field, given, (x,), params)
+        found = field.preactivation(given, drive, params)
+        for ours, derived in zip(found, by_autograd, strict=True):
+            for part in ("center", "shift") if given is pairs else ("data",):
+                assert torch.allclose(getattr(ours, part), getattr(derived, part), atol=1e-12)
     wants = (True,) * (1 + len(params))
-    for given in (phases, contrast):
-        ours_all = field.energy_gradients(given, x, params, wants)
-        derived_all = Energy.energy_gradients(field, given, x, params, wants)
-        for a, b in zip(ours_all, derived_all, strict=True):
-            assert a is not None
-            assert b is not None
-            assert a.shape == b.shape
-            assert torch.allclose(a, b, atol=1e-10)
-    assert field.energy_gradients(phases, x, params, (False,) * len(wants)) == (None,) * len(wants)
+    weight = torch.randn(8, dtype=x.dtype)
+    ours_all = field.energy_gradients(pairs, weight, x, params, wants)
+    derived_all = Energy.energy_gradients(field, pairs, weight, x, params, wants)
+    for a, b in zip(ours_all, derived_all, strict=True):
+        assert a is not None
+        assert b is not None
+        assert a.shape == b.shape
+        assert torch.allclose(a, b, atol=1e-10)
+    nothing = (False,) * len(wants)
+    assert field.energy_gradients(pairs, weight, x, params, nothing) == (None,) * len(wants)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

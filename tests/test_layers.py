@@ -14,9 +14,10 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
     {"bench"},
-    {"plots", "sklearn", "tasks"},
+    {"hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},
+    {"trainer_state"},
     {"models"},
     {"equilibrium"},
     {"gradients"},
@@ -24,7 +25,9 @@ LAYERS: list[set[str]] = [
     {"energies"},
     {"kernels"},
     {"solution"},
-    {"atomic", "errors", "processes", "progress_bars", "templates"},
+    {"sealed"},
+    {"checks", "frugal", "private_generator", "processes", "reading"},
+    {"atomic", "errors", "tracing", "progress_bars", "templates"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 

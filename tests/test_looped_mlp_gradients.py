@@ -27,7 +27,7 @@ def tight_model(gain: float = 30.0, **options: object) -> teq.LoopedMLP:
 
 
 def raw(model: teq.LoopedMLP) -> Tensor:
-    return model.recurrent.parametrizations.weight.original
+    return model.recurrent.raw
 
 
 def batch(count: int = BATCH) -> tuple[Tensor, Tensor]:

@@ -109,7 +109,7 @@ def test_alignment_shows_angles() -> None:
     assert plots.angle(-1.0) == pytest.approx(180)
     figure = plots.alignment({"good": good, "bad": bad})
     names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
-    assert names == ["recurrent.weight", "input.bias", "input.weight"]
+    assert names == ["input", "recurrent.weight", "input.bias", "input.weight"]
     limits = figure.axes[0].get_xlim()
     assert limits[1] > max(t["angle"] for t in data["bad"]["tensors"])
 

@@ -24,7 +24,7 @@ def build(
     torch.manual_seed(seed)
     model = teq.LoopedMLP(inputs, hidden, classes, radius=0.95, **options)  # type: ignore[arg-type]
     with torch.no_grad():
-        model.recurrent.parametrizations.weight.original.mul_(float(torch.rand(())) * 40)
+        model.recurrent.raw.mul_(float(torch.rand(())) * 40)
     return model, 3 * torch.randn(batch, inputs), torch.randint(0, classes, (batch,))
 
 

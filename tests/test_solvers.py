@@ -15,14 +15,15 @@ from tests.problems import ENERGY_PROBLEMS, KnownProblem, contracting
 from toreqprop.energies import (
     DenseEnergy,
     DenseField,
-    LayeredEnergy,
+    LinearCoupling,
     LinearNudge,
+    StackEnergy,
     System,
     sample_norm,
 )
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.solution import Status
-from toreqprop.solvers import SOLVERS, Anderson, FixedPoint, Solver, Tolerance, Trace, solve
+from toreqprop.solvers import SOLVERS, Anderson, FixedPoint, Solver, Trace, solve
 
 GENERAL = sorted(set(SOLVERS) - {"gauss_seidel"})  # sweeps need layers; tested on their own below
 
@@ -61,7 +62,7 @@ def exact_equilibrium(system: System) -> torch.Tensor:
 @pytest.mark.parametrize("problem", ENERGY_PROBLEMS, ids=lambda p: p.name)
 def test_every_solver_reaches_the_same_equilibrium(solver: Solver, problem: KnownProblem) -> None:
     system = System.bind(problem.field, problem.x, problem.params)
-    solution = solve(system, system.initial_state(), solver, Tolerance(1e-11, 5000))
+    solution = solve(system, system.initial_state(), solver.limited(1e-11, 5000))
     assert solution.status is Status.CONVERGED
     for found, known in zip(solution.state, problem.equilibrium(), strict=True):
         assert torch.allclose(found, known, atol=1e-9)
@@ -70,12 +71,15 @@ def test_every_solver_reaches_the_same_equilibrium(solver: Solver, problem: Know
 def test_residual_is_the_fixed_point_residual(solver: Solver) -> None:
     system = dense_system(8, 0.8, 0, batch=1)  # one sample: nothing is frozen before the end
     trace = Trace(keep_states=True)
-    solution = solve(system, system.initial_state(), solver, Tolerance(1e-6, 500), trace=trace)
-    last = trace.states[-1]
+    solution = solve(system, system.initial_state(), solver.limited(1e-6, 500), trace=trace)
+    last, factor = trace.states[-1], system.contraction
     gap = sample_norm((system.map(last)[0] - last[0],))
     size = sample_norm(system.map(last))
-    assert torch.allclose(trace.residuals[-1], gap / size, rtol=1e-6)
-    assert torch.allclose(solution.residual, gap / size, rtol=1e-6)
+    # Times the contraction factor: then it bounds the residual of what is returned.
+    assert torch.allclose(trace.residuals[-1], factor * gap / size, rtol=1e-6)
+    assert torch.allclose(solution.residual, factor * gap / size, rtol=1e-6)
+    after = sample_norm((system.map(solution.state)[0] - solution.state[0],))
+    assert bool((after <= solution.residual * size * (1 + 1e-9)).all())
     assert bool((solution.residual <= 1e-6).all())
     assert len(trace.residuals) == solution.steps
 
@@ -86,7 +90,7 @@ def test_energy_never_increases_along_gradient_descent() -> None:
         generator = torch.Generator().manual_seed(seed)
         start = (torch.rand(4, 10, dtype=torch.float64, generator=generator) * 1.8 - 0.9,)
         trace = Trace(keep_energies=True)
-        solve(system, start, teq.GradientDescent(), Tolerance(1e-9, 300), trace=trace)
+        solve(system, start, teq.GradientDescent(tol=1e-9, max_steps=300), trace=trace)
         energies = torch.stack(trace.energies)
         # One rounding of a sum over ten neurons.
         assert float((energies[1:] - energies[:-1]).max()) <= 1e-12
@@ -99,7 +103,7 @@ def test_plain_iteration_can_raise_the_energy() -> None:
     generator = torch.Generator().manual_seed(2)
     start = (torch.rand(4, 10, dtype=torch.float64, generator=generator) * 1.8 - 0.9,)
     trace = Trace(keep_energies=True)
-    solve(system, start, FixedPoint(), Tolerance(1e-9, 50), trace=trace)
+    solve(system, start, FixedPoint(tol=1e-9, max_steps=50), trace=trace)
     energies = torch.stack(trace.energies)
     assert float((energies[1:] - energies[:-1]).max()) > 1e-3
 
@@ -109,7 +113,7 @@ def test_descent_also_holds_under_a_nudge() -> None:
     direction = torch.randn(4, 10, dtype=torch.float64)
     nudged = system.nudged(LinearNudge((direction,), 0.5))
     trace = Trace(keep_energies=True)
-    solve(nudged, nudged.initial_state(), teq.GradientDescent(), Tolerance(1e-9, 300), trace=trace)
+    solve(nudged, nudged.initial_state(), teq.GradientDescent(tol=1e-9, max_steps=300), trace=trace)
     energies = torch.stack(trace.energies)
     assert float((energies[1:] - energies[:-1]).max()) <= 1e-12
 
@@ -118,7 +122,7 @@ def test_gradient_descent_refuses_a_field_without_energy() -> None:
     symmetric = dense_system(4, 0.5, 0)
     field = System.bind(DenseField(), symmetric.x, symmetric.params)
     with pytest.raises(teq.UnsupportedModelError, match="FixedPoint"):
-        solve(field, field.initial_state(), teq.GradientDescent(), Tolerance())
+        solve(field, field.initial_state(), teq.GradientDescent())
 
 
 def test_converged_samples_are_frozen(solver: Solver) -> None:
@@ -126,11 +130,10 @@ def test_converged_samples_are_frozen(solver: Solver) -> None:
     system = dense_system(8, 0.95, 5)
     easy = system.x.clone()
     easy[0] *= 20  # saturated neurons settle at once
-    tolerance = Tolerance(1e-4, 2000)
 
     def relax(x: torch.Tensor) -> teq.Solution:
         bound = System.bind(system.field, x, system.params)
-        return solve(bound, bound.initial_state(), solver, tolerance)
+        return solve(bound, bound.initial_state(), solver.limited(1e-4, 2000))
 
     together, alone = relax(easy), relax(easy[:1])
     assert alone.steps < together.steps
@@ -139,7 +142,7 @@ def test_converged_samples_are_frozen(solver: Solver) -> None:
 
 def test_stops_at_max_steps_and_says_so(solver: Solver) -> None:
     system = dense_system(8, 0.95, 6)
-    solution = solve(system, system.initial_state(), solver, Tolerance(1e-12, 3))
+    solution = solve(system, system.initial_state(), solver.limited(1e-12, 3))
     assert solution.steps == 3
     assert solution.status is Status.MAX_STEPS
     assert "max_steps" in solution.status.value
@@ -149,7 +152,7 @@ def test_stops_at_max_steps_and_says_so(solver: Solver) -> None:
 def test_divergence_is_a_status() -> None:
     system = dense_system(4, 0.5, 0)
     broken = System.bind(system.field, system.x * float("inf"), system.params)
-    solution = solve(broken, broken.initial_state(), FixedPoint(), Tolerance())
+    solution = solve(broken, broken.initial_state(), FixedPoint())
     assert solution.status is Status.DIVERGED
 
 
@@ -157,7 +160,7 @@ def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
     system = dense_system(30, 0.98, 7)
     system = System.bind(system.field, 0.05 * system.x, system.params)
     counts = {
-        s: solve(system, system.initial_state(), s, Tolerance(1e-8, 5000)).steps
+        s: solve(system, system.initial_state(), s.limited(1e-8, 5000)).steps
         for s in (FixedPoint(), teq.Anderson())
     }
     assert counts[teq.Anderson()] < 0.5 * counts[FixedPoint()]
@@ -177,7 +180,7 @@ def test_error_bound_is_never_violated(
 ) -> None:
     """The proven bound against a solution to machine precision, converged or not."""
     system = dense_system(size, norm, seed)
-    solution = solve(system, system.initial_state(), SOLVERS[name](), Tolerance(tol, stop))
+    solution = solve(system, system.initial_state(), SOLVERS[name](tol=tol, max_steps=stop))
     distance = sample_norm((solution.state[0] - exact_equilibrium(system),))
     # Newton itself stops within a few roundings of the equilibrium.
     newton = 1e-15 * size / (1 - norm)
@@ -187,7 +190,7 @@ def test_error_bound_is_never_violated(
 
 def test_error_bound_is_not_vacuous() -> None:
     system = dense_system(16, 0.6, 3)
-    solution = solve(system, system.initial_state(), FixedPoint(), Tolerance(1e-4, 100))
+    solution = solve(system, system.initial_state(), FixedPoint(tol=1e-4, max_steps=100))
     distance = sample_norm((solution.state[0] - exact_equilibrium(system),))
     assert float((solution.error_bound / distance).min()) < 50
 
@@ -195,7 +198,7 @@ def test_error_bound_is_not_vacuous() -> None:
 def test_no_bound_without_contraction() -> None:
     model = teq.LoopedMLP(4, 6, 2, spectral_norm=False, on_failure="ignore")
     with torch.no_grad():
-        model.recurrent.parametrizations.weight.original.mul_(100)
+        model.recurrent.raw.mul_(100)
     assert model.lipschitz() > 1
     assert bool(torch.isinf(model.equilibrium(torch.randn(3, 4)).error_bound).all())
 
@@ -217,7 +220,7 @@ def test_bad_solver_settings(build: object) -> None:
 def test_sweeps_need_layers() -> None:
     system = dense_system(4, 0.5, 0)
     with pytest.raises(teq.UnsupportedModelError, match="FixedPoint"):
-        solve(system, system.initial_state(), teq.GaussSeidel(), Tolerance())
+        solve(system, system.initial_state(), teq.GaussSeidel())
 
 
 def deep_system(gain: float, contraction: float | None = None) -> System:
@@ -229,15 +232,15 @@ def deep_system(gain: float, contraction: float | None = None) -> System:
         weight = weight * gain / torch.linalg.matrix_norm(weight, 2)
         params += [weight, 0.1 * torch.randn(above, dtype=torch.float64)]
     x = torch.randn(3, 6, dtype=torch.float64)
-    return System.bind(LayeredEnergy(), x, tuple(params), contraction)
+    return System.bind(StackEnergy((LinearCoupling(),) * 4), x, tuple(params), contraction)
 
 
 def test_sweeps_reach_the_same_equilibrium_in_fewer_evaluations() -> None:
     system = deep_system(0.55)
-    plain = solve(system, system.initial_state(), FixedPoint(), Tolerance(1e-10, 5000))
+    plain = solve(system, system.initial_state(), FixedPoint(tol=1e-10, max_steps=5000))
     sweepers = teq.GaussSeidel(), teq.GaussSeidel("sequential"), Anderson(4, teq.GaussSeidel())
     for solver in sweepers:
-        found = solve(system, system.initial_state(), solver, Tolerance(1e-10, 5000))
+        found = solve(system, system.initial_state(), solver.limited(1e-10, 5000))
         assert found.converged
         assert not solver.plain
         assert found.steps < 0.7 * plain.steps
@@ -254,7 +257,7 @@ def test_sweeps_never_raise_the_energy_even_without_contraction() -> None:
     system = deep_system(6.0)
     trace = Trace(keep_energies=True)
     start = tuple(2 * torch.rand_like(s) - 1 for s in system.initial_state())
-    solution = solve(system, start, teq.GaussSeidel(), Tolerance(1e-9, 500), trace=trace)
+    solution = solve(system, start, teq.GaussSeidel(tol=1e-9, max_steps=500), trace=trace)
     energies = torch.stack(trace.energies)
     assert float((energies[1:] - energies[:-1]).max()) <= 1e-12
     assert solution.converged
@@ -264,9 +267,9 @@ def test_sweeps_have_a_proven_bound_too() -> None:
     gain = 0.5
     factor = 2 * gain * math.cos(math.pi / 5)  # four layers, equal couplings
     system = deep_system(gain, contraction=factor)
-    exact = solve(system, system.initial_state(), FixedPoint(), Tolerance(1e-15, 5000)).state
+    exact = solve(system, system.initial_state(), FixedPoint(tol=1e-15, max_steps=5000)).state
     for tol in (1e-1, 1e-3, 1e-6):
-        solution = solve(system, system.initial_state(), teq.GaussSeidel(), Tolerance(tol, 500))
+        solution = solve(system, system.initial_state(), teq.GaussSeidel(tol=tol, max_steps=500))
         gaps = tuple(a - b for a, b in zip(solution.state, exact, strict=True))
         assert bool((sample_norm(gaps) <= solution.error_bound + 1e-14).all())
         assert float(solution.error_bound.max()) < 100 * tol
@@ -290,7 +293,7 @@ def test_every_estimator_and_solver_agree_or_say_why_not(estimator: str, solver_
         return torch.cat([p.grad.flatten() for p in model.parameters()])  # type: ignore[union-attr]
 
     expected = gradient()
-    model.solver = SOLVERS[solver_name]()
+    model.solver = SOLVERS[solver_name](tol=1e-9, max_steps=2000)
     if (estimator, solver_name) in REFUSED:
         with pytest.raises(teq.UnsupportedModelError, match="use solver="):
             gradient()

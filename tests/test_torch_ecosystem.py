@@ -20,7 +20,7 @@ def model_and_batch(**options: object) -> tuple[teq.LoopedMLP, Tensor, Tensor]:
     torch.manual_seed(3)
     model = teq.LoopedMLP(8, 16, 3, **options)  # type: ignore[arg-type]
     with torch.no_grad():  # recurrence that matters
-        model.recurrent.parametrizations.weight.original.mul_(10)
+        model.recurrent.raw.mul_(10)
     return model, torch.randn(12, 8), torch.randint(0, 3, (12,))
 
 
@@ -166,7 +166,7 @@ def test_frozen_parameters_get_no_gradient() -> None:
     model.zero_grad(set_to_none=True)
     F.cross_entropy(model(x), y).backward()
     assert model.input.weight.grad is None
-    assert model.recurrent.parametrizations.weight.original.grad is None
+    assert model.recurrent.raw.grad is None
     assert torch.equal(model.input.bias.grad, full["input.bias"])
 
 

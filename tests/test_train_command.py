@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import toreqprop as teq
-from tests.processes import listen_to_interrupts
+from tests.processes import running, wait_until
 from toreqprop import checkpoint as checkpoints
 from toreqprop.checkpoint import JSON_NAME, NETWORKS, Checkpoint
 from toreqprop.cli import app
@@ -162,6 +161,21 @@ def test_a_task_and_its_test_data(tmp_path: Path) -> None:
     assert len(succeed("predict", tmp_path / "run", "digits")) == again["samples"]
 
 
+KILLED = """
+import os, signal, threading
+from toreqprop import checkpoint
+from toreqprop.cli import main
+real = checkpoint.save
+def save(folder, content):
+    real(folder, content)
+    if content.training.epoch == {stop_after}:
+        # a few milliseconds later, wherever training is then
+        threading.Timer(0.003, os.kill, (os.getpid(), signal.SIGKILL)).start()
+checkpoint.save = save
+main()
+"""
+
+
 def test_kill_and_resume_ends_in_the_same_bits(files: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle, twice; the resumed run must equal one that was never stopped."""
     epochs = 80
@@ -169,16 +183,10 @@ def test_kill_and_resume_ends_in_the_same_bits(files: Path, tmp_path: Path) -> N
     command = ["train", str(files / "colours.csv"), *SMALL, *options]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     for stop_after in (3, 20):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "toreqprop", *command, "--output", str(killed), "--resume"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + 60
-        while epochs_done(killed) < stop_after and time.monotonic() < deadline:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        words = [*command, "--output", str(killed), "--resume"]
+        script = KILLED.format(stop_after=stop_after)
+        ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert stop_after <= epochs_done(killed) < epochs
     resumed = succeed(*command, "--output", killed, "--resume")
     assert resumed["resumed_after"] >= 20
@@ -196,18 +204,11 @@ def test_kill_and_resume_ends_in_the_same_bits(files: Path, tmp_path: Path) -> N
 def test_interrupted_it_says_what_is_kept(files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
     command = ["train", str(files / "colours.csv"), *SMALL, "--epochs", "5000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "toreqprop", *command, "--output", str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen_to_interrupts,
-    )
-    deadline = time.monotonic() + 60
-    while epochs_done(folder) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    program = [sys.executable, "-m", "toreqprop", *command, "--output", str(folder)]
+    with running(program) as process:
+        wait_until(process, lambda: epochs_done(folder) >= 2)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
     assert process.returncode == 130
     *_, kept, last = filter(None, said.splitlines())
     assert kept.startswith(f"Epoch {epochs_done(folder)} is kept in {folder}: ")

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies import System, sample_norm
-from toreqprop.errors import TorEqPropError, UnsupportedModelError
+from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.gradients import ESTIMATORS, GradientEstimator, ImplicitGradient, UnrolledGradient
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel
@@ -49,10 +50,13 @@ class Reason(Enum):
         "gradient=VectorFieldEP()"
     )
     PRECISION = (
-        "the nudge is below float precision (the phases differ by rounding): raise beta or use "
-        "model.double()"
+        "rounding spoils the gradient (in double precision it is closer): use model.double()"
     )
     BETA = "beta is too large (the bias dominates; a weaker nudge is closer): lower beta"
+    ORACLE = (
+        "the exact gradient itself could not be computed to 1e-9, so nothing is certified: try a "
+        "smaller batch or a model that contracts"
+    )
     UNEXPLAINED = (
         "the gradient is off and no known cause was found: compare with gradient=ImplicitGradient()"
     )
@@ -60,7 +64,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class TensorCertificate:
-    """One parameter tensor: signed cosine and norm ratio against the exact gradient."""
+    """One parameter tensor, or "input": signed cosine and norm ratio against the exact gradient."""
 
     name: str
     cosine: float
@@ -70,10 +74,10 @@ class TensorCertificate:
 
 @dataclass(frozen=True)
 class PhaseCertificate:
-    """One relaxation: its evaluations, worst relative residual, and how far the state moved.
+    """One relaxation: its evaluations, worst relative residual, and how far the nudge moved it.
 
-    ``displacement`` is the largest relative distance in the batch to what the phase is contrasted
-    with: the first nudged equilibrium to the free one, later ones to the first.
+    ``displacement`` is the largest relative distance in the batch of the two states that are
+    contrasted, ``status`` how it ended, ``layer`` where, if not well.
     """
 
     phase: str
@@ -81,15 +85,17 @@ class PhaseCertificate:
     residual: float
     converged: bool
     displacement: float
+    status: str = "CONVERGED"
+    layer: int | None = None
 
 
 @dataclass(frozen=True)
 class Certificate:
     """What `certify` measured, and its verdict.
 
-    ``contraction`` is the norm of the map's Jacobian at the equilibria (largest over the batch),
-    ``lipschitz`` the model's global constant where known, ``asymmetry`` is ``‖U − Uᵀ‖/‖U‖`` of
-    the preactivation's Jacobian.
+    ``contraction`` is the norm of the map's Jacobian at the equilibria (largest over the batch, in
+    the norm of ``lipschitz``), ``lipschitz`` the model's global constant where known, ``asymmetry``
+    is ``‖U − Uᵀ‖/‖U‖`` of the preactivation's Jacobian.
     """
 
     estimator: str
@@ -104,7 +110,7 @@ class Certificate:
     @property
     def min_cosine(self) -> float:
         """The smallest cosine over the tensors that EP trains (a readout is exact anyway)."""
-        return min(t.cosine for t in self.tensors)
+        return min((t.cosine for t in self.tensors), default=1.0)
 
     @property
     def verdict(self) -> str:
@@ -137,77 +143,165 @@ def certify(
 ) -> Certificate:
     """Measure the model's gradient on one batch against the implicit oracle.
 
-    The oracle runs on a float64 copy with the equilibrium solved to 1e-11, so it owes nothing to
-    the model's solver, tolerance or precision. Neither parameters nor ``p.grad`` change.
-    ``min_cosine`` and ``max_norm_error`` bound what passes, for each tensor on its own.
+    The oracle is a float64 copy that goes on from the model's own equilibrium to a residual of
+    1e-11, so it owes nothing to the model's tolerance or precision and cannot end up at another
+    equilibrium. Neither parameters nor ``p.grad`` change. ``min_cosine`` and ``max_norm_error``
+    bound what passes, for each tensor and the input on its own.
+
+    Raises:
+        InvalidInputError: the loss is not finite.
     """
-    found, phases, graph = _estimate(model, model.gradient, x, y, loss)
-    oracle = copy.deepcopy(model).double()
-    oracle.tol, oracle.max_steps, oracle.solver = 1e-11, 10_000, Anderson()
-    oracle.on_failure = "ignore"
-    exact, _, _ = _estimate(oracle, ImplicitGradient(), _double(x), y, loss)
+    _check(model, x, y, loss)
+    checks.number("min_cosine", min_cosine)
+    checks.number("max_norm_error", max_norm_error, 0)
+    found = _estimate(model, model.gradient, x, y, loss)
+    oracle = _copy(model, _ORACLE_TOL, 10_000)
+    exact = _estimate(oracle, ImplicitGradient(), _double(x), y, loss, found, model)
+    if not exact.settled:
+        oracle.solver = Anderson(tol=_ORACLE_TOL, max_steps=10_000)
+        exact = _estimate(oracle, ImplicitGradient(), _double(x), y, loss, found, model)
+    names = [n for n in found.gradients if n == INPUT or n in model.estimated_parameters()]
     tensors = tuple(
-        _compare(name, found[name], exact[name], min_cosine, max_norm_error)
-        for name in found
-        if _is_trained_by_the_estimator(model, name)
+        _compare(n, found.gradients[n], exact.gradients[n], min_cosine, max_norm_error)
+        for n in names
     )
-    asymmetry, contraction = _jacobian_figures(oracle, _double(x))
+    asymmetry, contraction = _jacobian_figures(oracle, _double(x), exact.state)
     try:
         lipschitz: float | None = model.lipschitz()
     except UnsupportedModelError:
         lipschitz = None
-    reasons = _structural_faults(model, tensors, phases, graph)
+    reasons = _structural_faults(model, tensors, found)
+    if not exact.settled:
+        reasons = (Reason.ORACLE,)
     if not reasons and not all(t.ok for t in tensors):
-        reasons = _numerical_faults(
-            model, phases, asymmetry, contraction, (x, y, loss), found, exact
-        )
+        bad = [t.name for t in tensors if not t.ok]
+        reasons = _numerical_faults(model, asymmetry, contraction, (x, y, loss), found, exact, bad)
     return Certificate(
         repr(model.gradient),
         not reasons,
         reasons,
         tensors,
-        tuple(phases),
+        tuple(found.phases),
         asymmetry,
         contraction,
         lipschitz,
     )
 
 
+def _check(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:
+    """Refuse what cannot be certified, with what to give instead."""
+    checks.instance("model", model, EquilibriumModel, "only these have a relaxation to certify")
+    model.check_input(x)
+    checks.pairs(x, y)
+    checks.function("loss", loss)
+    with torch.no_grad():
+        output = model(x)
+    try:
+        value = loss(output, y)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInputError(
+            f"The loss cannot compare outputs {tuple(output.shape)} with y {tuple(y.shape)} of "
+            f"{y.dtype}: {reason}."
+        ) from None
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise InvalidInputError("The loss must return one number: average over the samples.")
+
+
+INPUT = "input"
+_ORACLE_TOL = 1e-11
+
+
+@dataclass
+class _Estimate:
+    """One gradient: by parameter and for the input, how it was found, and where."""
+
+    gradients: dict[str, Tensor]
+    phases: list[PhaseCertificate]
+    graph: set[str]
+    state: State
+
+    @property
+    def settled(self) -> bool:
+        return all(p.converged or p.residual < 1e-9 for p in self.phases)
+
+
 def _estimate(
-    model: EquilibriumModel, gradient: GradientEstimator, x: Tensor, y: Tensor, loss: Loss
-) -> tuple[dict[str, Tensor], list[PhaseCertificate], set[str]]:
-    """Gradients by parameter, the phases that ran, and the names of the graph's nodes."""
-    kept, model.gradient = model.gradient, gradient
+    model: EquilibriumModel,
+    gradient: GradientEstimator,
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    at: _Estimate | None = None,
+    like: EquilibriumModel | None = None,
+) -> _Estimate:
+    """The gradient of ``loss`` by ``gradient``, from the equilibrium of another estimate if given.
+
+    The loss sees outputs in the precision of the model ``like``: its own tensors, class weights for
+    instance, are of that precision too.
+    """
+    kept = model.gradient, model.on_failure, model.relaxations, model.failures.copy()
+    model.gradient, model.on_failure = gradient, "ignore"  # what fails is in the certificate
     phases: list[PhaseCertificate] = []
-    contrast: list[State] = []
+    states: list[State] = []
 
     def record(phase: str, solution: Solution) -> None:
         moved = 0.0
-        if phase == "nudged":
-            other = contrast[-1]
-            gap = sample_norm(tuple(a - b for a, b in zip(solution.state, other, strict=True)))
-            moved = float((gap / sample_norm(other).clamp_min(1e-30)).max())
-        if len(contrast) < 2:
-            contrast.append(solution.state)
+        if phase == "free":
+            states.append(tuple(s.detach() for s in solution.state))
+        if solution.shift:
+            apart, size = sample_norm(solution.shift), sample_norm(solution.state)
+            moved = float((2 * apart / size.clamp_min(1e-30)).max())
         phases.append(
             PhaseCertificate(
-                phase, solution.steps, solution.worst_residual, solution.converged, moved
+                phase, solution.steps, solution.worst_residual, solution.converged, moved,
+                solution.status.name, solution.layer,
             )
-        )
+        )  # fmt: skip
 
     key = model.register_relaxation_hook(record)
+    named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    dtype = next((model if like is None else like).parameters()).dtype
+    start = None if at is None else tuple(s.to(_float64(s)) for s in at.state)
     try:
-        named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         with torch.enable_grad():
-            value = loss(model(x), y)
+            if x.is_floating_point():
+                x = x.detach().clone().requires_grad_()
+                named[INPUT] = x
+            if start is None:
+                output = model(x)
+            else:
+                output = model.readout_from(model.equilibrium(x, start=start).state)
+            value = loss(output.to(dtype) if output.is_floating_point() else output, y)
+            if not bool(torch.isfinite(value)):
+                raise InvalidInputError(
+                    f"The loss is {value.item()}, so there is no gradient to certify: check "
+                    "inputs, targets and weights for NaN and infinite values."
+                )
             graph = _graph_nodes(value)
             grads = torch.autograd.grad(
                 value, list(named.values()), allow_unused=True, materialize_grads=True
             )
     finally:
         model.remove_relaxation_hook(key)
-        model.gradient = kept
-    return dict(zip(named, grads, strict=True)), phases, graph
+        model.gradient, model.on_failure, model.relaxations, model.failures = kept
+    if not states:  # an unrolled model has no free phase to report
+        with torch.no_grad():
+            states.append(model.equilibrium(x).state)
+    return _Estimate(dict(zip(named, grads, strict=True)), phases, graph, states[0])
+
+
+def _float64(tensor: Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
+
+
+def _copy(model: EquilibriumModel, tol: float, max_steps: int) -> EquilibriumModel:
+    """In double precision, silent, with another tolerance."""
+    copied = copy.deepcopy(model).double()
+    copied.on_failure = "ignore"
+    copied._hooks = {}
+    copied.solver = copied.solver.limited(tol, max_steps)
+    return copied
 
 
 def _double(x: Tensor) -> Tensor:
@@ -227,27 +321,29 @@ def _graph_nodes(value: Tensor) -> set[str]:
     return names
 
 
-def _is_trained_by_the_estimator(model: EquilibriumModel, name: str) -> bool:
-    """Readout parameters get their gradient from autograd alone and would flatter the result."""
-    return not name.startswith("readout")
-
-
 def _compare(
     name: str, found: Tensor, exact: Tensor, min_cosine: float, max_norm_error: float
 ) -> TensorCertificate:
     a, b = found.double().flatten(), exact.double().flatten()
-    size = float(b.norm())
-    ratio = float(a.norm()) / size if size > 0 else float(a.norm() == 0)
-    cosine = float(a @ b) / (float(a.norm()) * size) if float(a.norm()) * size > 0 else 0.0
+    # Divided by their largest entries first: squares of tiny gradients would underflow.
+    peak = max(float(a.abs().max()), float(b.abs().max()))
+    if peak == 0:
+        return TensorCertificate(name, 1.0, 1.0, True)  # nothing to learn, and nothing learned
+    a, b = a / peak, b / peak
+    sizes = float(a.norm()), float(b.norm())
+    ratio = sizes[0] / sizes[1] if sizes[1] > 0 else float("inf")
+    cosine = float(a @ b) / (sizes[0] * sizes[1]) if min(sizes) > 0 else 0.0
     ok = cosine >= min_cosine and abs(ratio - 1) <= max_norm_error
     return TensorCertificate(name, cosine, ratio, ok)
 
 
-def _jacobian_figures(model: EquilibriumModel, x: Tensor) -> tuple[float, float]:
-    """Asymmetry of U = ∂u/∂s by random probes, and ‖∂f/∂s‖ by power iteration on JᵀJ."""
+def _jacobian_figures(model: EquilibriumModel, x: Tensor, state: State) -> tuple[float, float]:
+    """Asymmetry of U = ∂u/∂s by random probes, and ‖∂f/∂s‖ by power iteration on JᵀJ.
+
+    The norm is the one the field's Lipschitz constant holds in.
+    """
     with torch.no_grad():
         system = System.bind(model.field, model.field_input(x), model.system_parameters())
-        state = model.equilibrium(x).state
     forward, transposed = jacobian_products(system, state)
     generator = torch.Generator().manual_seed(0)
     skew = size = 0.0
@@ -265,26 +361,33 @@ def _jacobian_figures(model: EquilibriumModel, x: Tensor) -> tuple[float, float]
         slopes = torch.autograd.grad(
             [s.sum() for s in system.field.activate(inputs)], inputs, materialize_grads=True
         )
+    heat = [system.field.temperature(layer) ** 0.5 for layer in range(len(state))]
+
+    def weighted(v: State, factors: list[float]) -> State:
+        return tuple(h * t for h, t in zip(factors, v, strict=True))
+
+    cold = [1 / h for h in heat]
     v = tuple(torch.randn(s.shape, dtype=s.dtype, generator=generator) for s in state)
     norm = torch.zeros(x.shape[0], dtype=state[0].dtype)
     for _ in range(50):
         v = tuple(t / sample_norm(v).clamp_min(1e-300).reshape(-1, *[1] * (t.dim() - 1)) for t in v)
-        w = tuple(d * u for d, u in zip(slopes, forward(v), strict=True))
+        image = forward(weighted(v, cold))
+        w = weighted(tuple(d * u for d, u in zip(slopes, image, strict=True)), heat)
         norm = sample_norm(w)
-        v = transposed(tuple(d * u for d, u in zip(slopes, w, strict=True)))
+        back = tuple(d * u for d, u in zip(slopes, weighted(w, heat), strict=True))
+        v = weighted(transposed(back), cold)
     return asymmetry, float(norm.max())
 
 
 def _structural_faults(
-    model: EquilibriumModel,
-    tensors: tuple[TensorCertificate, ...],
-    phases: list[PhaseCertificate],
-    graph: set[str],
+    model: EquilibriumModel, tensors: tuple[TensorCertificate, ...], found: _Estimate
 ) -> tuple[Reason, ...]:
     """Faults that no choice of β or tolerance explains; they fail whatever the cosine says."""
-    if isinstance(model.gradient, UnrolledGradient) or "_EquilibriumBackward" not in graph:
+    if not tensors:
+        return ()
+    if isinstance(model.gradient, UnrolledGradient) or "_EquilibriumBackward" not in found.graph:
         return (Reason.UNROLLED,)
-    kinds = {p.phase for p in phases}
+    kinds = {p.phase for p in found.phases}
     if not kinds & {"nudged", "adjoint"} or all(t.norm_ratio < 1e-6 for t in tensors):
         return (Reason.NO_NUDGE,)
     return ()
@@ -292,39 +395,51 @@ def _structural_faults(
 
 def _numerical_faults(
     model: EquilibriumModel,
-    phases: list[PhaseCertificate],
     asymmetry: float,
     contraction: float,
     batch: tuple[Tensor, Tensor, Loss],
-    found: dict[str, Tensor],
-    exact: dict[str, Tensor],
+    found: _Estimate,
+    exact: _Estimate,
+    bad: list[str],
 ) -> tuple[Reason, ...]:
-    """What explains a gradient that is off, most likely first; every cause that applies."""
+    """What explains a gradient that is off: every cause whose removal is seen to help."""
     reasons = []
     if contraction >= 1:
         reasons.append(Reason.NOT_CONTRACTING)
     if asymmetry > 1e-3 and not getattr(model.gradient, "correction", False):
         reasons.append(Reason.ASYMMETRIC)
-    eps = torch.finfo(next(iter(found.values())).dtype).eps
-    moved = [p.displacement for p in phases if p.phase == "nudged"]
-    # Rounding of a state is about eps of its norm, so this is the relative error it leaves.
-    if moved and eps > 1e-2 * moved[-1]:
-        reasons.append(Reason.PRECISION)
-    names = [n for n in found if _is_trained_by_the_estimator(model, n)]
 
-    def error(grads: dict[str, Tensor] | None) -> float:
-        if grads is None:
+    def error(trial: _Estimate | None) -> float:
+        """Root mean square over the tensors that are off, each relative to itself."""
+        if trial is None:
             return float("inf")
-        return sum(float((grads[n].double() - exact[n]).square().sum()) for n in names) ** 0.5
+        total = 0.0
+        for name in bad:
+            size = float(exact.gradients[name].norm())
+            apart = float((trial.gradients[name].double() - exact.gradients[name]).norm())
+            total += (apart / size if size > 0 else apart) ** 2
+        return (total / len(bad)) ** 0.5
 
-    longer = _retry(model, model.gradient, model.tol * 1e-3, batch)
-    cleanest = _retry(model, model.gradient.softer(16), min(model.tol, 1e-9), batch)
-    if any(not p.converged for p in phases) or error(longer) < 0.5 * error(found):
+    longer = max(10 * model.max_steps, 1000)
+    double = _retry(model, model.gradient, model.tol, model.max_steps, batch, None)
+    exacter = _retry(model, model.gradient, min(1e-3 * model.tol, 1e-9), longer, batch, found)
+    softer = _retry(
+        model, model.gradient.softer(16), min(1e-3 * model.tol, 1e-9), longer, batch, found
+    )
+    errors = [error(e) for e in (found, double, exacter, softer)]
+    single = next(model.parameters()).dtype != torch.float64
+    if single and errors[1] < 0.5 * errors[0]:
+        reasons.append(Reason.PRECISION)
+    if errors[2] < 0.5 * min(errors[:2]):
         reasons.append(Reason.RESIDUAL)
-    if error(cleanest) < 0.5 * min(error(longer), error(found)):
+    if errors[3] < 0.5 * min(errors[:3]):
         reasons.append(Reason.BETA)
-    if cleanest is not None and any(float((cleanest[n] * exact[n]).sum()) < 0 for n in names):
+    if softer is not None and any(
+        float((softer.gradients[n] * exact.gradients[n]).sum()) < 0 for n in bad
+    ):
         reasons.append(Reason.WRONG_SIGN)
+    if not reasons and any(p.status in ("MAX_STEPS", "DIVERGED") for p in found.phases):
+        reasons.append(Reason.RESIDUAL)
     return tuple(reasons) or (Reason.UNEXPLAINED,)
 
 
@@ -332,16 +447,16 @@ def _retry(
     model: EquilibriumModel,
     gradient: GradientEstimator,
     tol: float,
+    max_steps: int,
     batch: tuple[Tensor, Tensor, Loss],
-) -> dict[str, Tensor] | None:
+    at: _Estimate | None,
+) -> _Estimate | None:
     """The gradient again with this estimator and tolerance, on a float64 copy so that rounding
     does not interfere; None where the model cannot do it."""
     x, y, loss = batch
-    trial = copy.deepcopy(model).double()
-    trial.on_failure = "ignore"
-    trial.tol, trial.max_steps = tol, max(10 * model.max_steps, 1000)
     try:
-        return _estimate(trial, gradient, _double(x), y, loss)[0]
+        trial = _copy(model, tol, max_steps)
+        return _estimate(trial, gradient, _double(x), y, loss, at, model)
     except TorEqPropError:
         return None
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -24,33 +26,41 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.atomic import write_atomically
-from toreqprop.energies import POOLINGS, HardSigmoid, Linear, Sigmoid, Tanh
-from toreqprop.errors import CheckpointError
+from toreqprop.energies import ACTIVATIONS, POOLINGS
+from toreqprop.errors import CheckpointError, InvalidInputError
+from toreqprop.frugal import build_within
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.models import MODELS, BackpropMLP
+from toreqprop.reading import read_regular
 from toreqprop.solvers import SOLVERS
 from toreqprop.training import TrainerState
 
 NETWORKS: dict[str, type[nn.Module]] = {**MODELS, "backprop": BackpropMLP}
 """Every model a checkpoint may hold."""
 
-COMPONENTS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        *ESTIMATORS.values(),
-        *SOLVERS.values(),
-        *POOLINGS.values(),
-        *(Tanh, HardSigmoid, Sigmoid, Linear),
-    )
+ROLES: dict[str, tuple[type, ...]] = {
+    "gradient": tuple(ESTIMATORS.values()),
+    "solver": tuple(SOLVERS.values()),
+    "pooling": tuple(POOLINGS.values()),
+    "activation": tuple(ACTIVATIONS.values()),
 }
-"""Every object a model's configuration may hold, by class name."""
+"""The objects a model's configuration may hold, by the name of the setting."""
+
+COMPONENTS: dict[str, type] = {cls.__name__: cls for kind in ROLES.values() for cls in kind}
+"""The same by class name."""
 
 JSON_NAME = "checkpoint.json"
 _FORMAT = "toreqprop checkpoint"
 _VERSION = 1
 _TENSOR_NAME = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+JSON_LIMIT, TENSOR_LIMIT = 2**26, 2**33
+"""Bytes of each file that are read."""
+
+Folder = Path | str | os.PathLike[str]
 
 
 @dataclass
@@ -76,18 +86,26 @@ def network_name(model: nn.Module) -> str:
     )
 
 
-def exists(folder: Path) -> bool:
+def exists(folder: Folder) -> bool:
     """Whether there is a checkpoint in ``folder``."""
-    return (folder / JSON_NAME).is_file()
+    return (checks.path("folder", folder) / JSON_NAME).is_file()
 
 
-def describe(folder: Path) -> str | None:
+def describe(folder: Folder) -> str | None:
     """The JSON of the checkpoint in ``folder`` as it stands there, None where there is none."""
-    return (folder / JSON_NAME).read_text(encoding="utf-8") if exists(folder) else None
+    if not exists(folder):
+        return None
+    return read_regular(Path(folder) / JSON_NAME, JSON_LIMIT).decode("utf-8", errors="replace")
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint into ``folder``, in place of the one that is there."""
+def save(folder: Folder, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint into ``folder``, in place of the one that is there.
+
+    Raises:
+        CheckpointError: the folder cannot be written, or the model or ``about`` cannot be kept.
+    """
+    folder = checks.path("folder", folder)
+    checks.instance("checkpoint", checkpoint, Checkpoint, "use Checkpoint(model)")
     model, training = checkpoint.model, checkpoint.training
     tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
     tensors |= {f"about.{name}": t for name, t in checkpoint.arrays.items()}
@@ -111,7 +129,13 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             tensors |= {f"optimizer.{index}.{name}": t for name, t in entry.items()}
     # Copies, as tied parameters share their storage and safetensors refuses that.
     plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    content = serialise_tensors(plain, {"configuration": _digest_of(configuration)})
+    try:
+        owner = _digest_of(configuration)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"A checkpoint keeps plain data and finite numbers about a model: {error}."
+        ) from None
+    content = serialise_tensors(plain, {"configuration": owner})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
     head = {"format": _FORMAT, "version": _VERSION, "tensors": {"file": name, "sha256": digest}}
@@ -128,12 +152,15 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
-def load(folder: Path) -> Checkpoint:
+def load(folder: Folder) -> Checkpoint:
     """Read a checkpoint, model built and weights in place.
+
+    Sizes in the configuration are compared with the tensors before anything of that size is built.
 
     Raises:
         CheckpointError: it is missing, damaged, or does not fit together.
     """
+    folder = checks.path("folder", folder)
     folder = folder.parent if folder.name == JSON_NAME else folder
     description, content = _read_pair(folder)
     try:
@@ -150,8 +177,14 @@ def load(folder: Path) -> Checkpoint:
     try:
         model = _build(description["model"], _part(tensors, "model."))
         training = _training(description["training"], tensors)
-        return Checkpoint(model, training, dict(description["about"]), _part(tensors, "about."))
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+        about = description["about"]
+        if not isinstance(about, dict):
+            raise CheckpointError("what it says about the model is no list of names and values.")
+        return Checkpoint(model, training, about, _part(tensors, "about."))
+    except (
+        *(KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError),
+        *(IndexError, AssertionError, ZeroDivisionError, MemoryError, RecursionError),
+    ) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"The checkpoint in {folder} cannot be used: {reason}") from None
 
@@ -169,7 +202,9 @@ def encode(value: Any) -> Any:
             "type": type(value).__name__,
             **{f.name: encode(getattr(value, f.name)) for f in fields(value) if f.init},
         }
-    raise CheckpointError(f"A checkpoint cannot hold {value!r}: it is not a registered component.")
+    raise CheckpointError(
+        f"A checkpoint cannot hold {checks.shown(value)}: it is not a registered component."
+    )
 
 
 def decode(value: Any) -> Any:
@@ -181,9 +216,19 @@ def decode(value: Any) -> Any:
     content = {key: decode(item) for key, item in value.items() if key != "type"}
     if "type" not in value:
         return content
-    if value["type"] not in COMPONENTS:
+    if not isinstance(value["type"], str) or value["type"] not in COMPONENTS:
         raise CheckpointError(f"There is no component {value['type']!r}.")
     return COMPONENTS[value["type"]](**content)
+
+
+def _check_roles(config: dict[str, Any]) -> None:
+    """Refuse a component where another kind belongs: a solver as the gradient, and so on."""
+    for setting, value in config.items():
+        kinds = ROLES.get(setting, ())
+        for item in value if isinstance(value, list) else [value]:
+            fits = isinstance(item, kinds) if kinds else type(item) not in COMPONENTS.values()
+            if not fits and not (kinds and item is None):
+                raise CheckpointError(f"its {setting} cannot be {item!r}.")
 
 
 def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
@@ -194,9 +239,11 @@ def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
             name, digest = (description["tensors"][key] for key in ("file", "sha256"))
             if not _TENSOR_NAME.fullmatch(name):
                 raise CheckpointError(f"{JSON_NAME} in {folder} names no tensor file.")
-            content = (folder / name).read_bytes()
+            content = read_regular(folder / name, TENSOR_LIMIT)
         except (KeyError, TypeError):
             raise CheckpointError(f"{JSON_NAME} in {folder} names no tensor file.") from None
+        except InvalidInputError as error:
+            raise CheckpointError(str(error)) from None
         except OSError:
             content = None
         if content is not None:
@@ -214,11 +261,15 @@ def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
 
 def _read_description(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
+        content = read_regular(folder / JSON_NAME, JSON_LIMIT)
+    except InvalidInputError as error:
+        raise CheckpointError(str(error)) from None
     except OSError:
         raise CheckpointError(
             f"There is no checkpoint in {folder}: give the folder `toreqprop train --output` wrote."
         ) from None
+    try:
+        found = json.loads(content, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         raise CheckpointError(f"{JSON_NAME} in {folder} is damaged: it is not JSON.") from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
@@ -231,14 +282,30 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return found
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is beyond every number")
+    return value
+
+
 def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    name = described["name"]
-    if name not in NETWORKS:
+    name, dtype = described["name"], described["dtype"]
+    if not isinstance(name, str) or name not in NETWORKS:
         raise CheckpointError(f"there is no model {name!r}; known: {', '.join(NETWORKS)}.")
-    if described["dtype"] not in _DTYPES:
-        raise CheckpointError(f"there is no dtype {described['dtype']!r}.")
-    with torch.random.fork_rng(devices=[]):
-        model = NETWORKS[name](**decode(described["config"])).to(_DTYPES[described["dtype"]])
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise CheckpointError(f"there is no dtype {dtype!r}.")
+    config = decode(described["config"])
+    _check_roles(config)
+    largest = max((t.numel() for t in weights.values()), default=0)
+    model = build_within(lambda: NETWORKS[name](**config), largest, len(weights)).to(_DTYPES[dtype])
+    for key, tensor in model.state_dict().items():
+        if key in weights and weights[key].dtype != tensor.dtype:
+            raise CheckpointError(f"{key} is {weights[key].dtype}, not {tensor.dtype}.")
     model.load_state_dict(weights)
     return model
 
@@ -251,7 +318,7 @@ def _training(described: dict[str, Any] | None, tensors: dict[str, Tensor]) -> T
         index, _, name = path.partition(".")
         state.setdefault(int(index), {})[name] = tensor
     return TrainerState(
-        int(described["epoch"]),
+        checks.whole_number("its epoch", described["epoch"], 1),
         {"state": state, "param_groups": described["groups"]},
         described["scheduler"],
         tensors["random.batches"],

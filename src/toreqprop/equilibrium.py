@@ -2,130 +2,135 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
-from toreqprop.energies import DenseEnergy, Gradients, Params, System, Tanh, VectorField
+from toreqprop.energies import Params, System, VectorField
+from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
-from toreqprop.kernels import Kernel, Limits, get_kernel, phases
-from toreqprop.solution import State
-from toreqprop.solvers import FixedPoint, Hook, Solver, Tolerance, solve
+from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers import Hook, Solver, Trace, relax
+from toreqprop.tracing import is_traced
 
 
 @dataclass(frozen=True)
 class Settings:
     """How an equilibrium is found and differentiated; everything but the tensors.
 
-    ``kernel`` names a faster path for the case it covers (see `_covering_kernel`); None is the
-    general path for every case.
+    ``kernel`` names the code that relaxes the systems it serves (see `solvers.relaxation`);
+    ``start`` is where the free phase begins, None for the field's own choice.
     """
 
     field: VectorField
     solver: Solver
-    tolerance: Tolerance
     gradient: GradientEstimator
     report: Hook
     contraction: float | None = None
     kernel: str | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """When a kernel's relaxation stops."""
-        return Limits(self.tolerance.tol, self.tolerance.max_steps, self.contraction)
+    start: State | None = None
+    trace: Trace | None = None
 
 
-def equilibrium(settings: Settings, x: Tensor, params: Params) -> State:
-    """The free equilibrium as a differentiable function of ``x`` and ``params``.
+@dataclass
+class _Found:
+    """What the forward pass found, beside the tensors autograd carries."""
 
-    Its backward runs the nudged phases of ``settings.gradient``. What is saved for it (inputs,
-    parameters, drive, equilibrium) does not depend on how long the relaxation took.
+    solutions: list[Solution] = field(default_factory=list)
+
+
+def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
+    """The free equilibrium, its state a differentiable function of ``x`` and ``params``.
+
+    The backward pass of ``state`` runs the nudged phases of ``settings.gradient``. What is saved
+    for it (inputs, parameters, drive, equilibrium) does not depend on how long it relaxed.
     """
     if isinstance(settings.gradient, UnrolledGradient):
-        return settings.gradient.trajectory(settings.field, x, params)
-    return _Equilibrium.apply(settings, x, *params)
+        state = settings.gradient.trajectory(settings.field, x, params)
+        if is_traced():
+            nothing = torch.zeros(len(x), dtype=torch.float64)
+            return Solution(state, settings.gradient.steps, nothing, Status.CONVERGED)
+        with torch.no_grad():
+            system = System.bind(settings.field, x.detach(), tuple(p.detach() for p in params))
+            reached = tuple(s.detach() for s in state)
+            last = relax(system, settings.solver.limited(max_steps=1), start=reached)
+        return replace(last, state=state, steps=settings.gradient.steps)
+    refuse_tracing()
+    found = _Found()
+    tensors = _Equilibrium.apply(settings, found, x, *params)
+    solution = found.solutions[0]
+    return replace(solution, state=tensors[: len(solution.state)])
 
 
-def _covering_kernel(settings: Settings, x: Tensor) -> Kernel | None:
-    """The kernel, where the case is its own: one dense tanh layer, plain iteration, two phases."""
-    betas = settings.gradient.betas
-    if (
-        settings.kernel is None
-        or betas is None
-        or betas[1] not in (-betas[0], 0.0)
-        or settings.field != _KERNEL_FIELD
-        or settings.solver != _KERNEL_SOLVER
-        or not x.is_cpu
-        or x.dtype not in (torch.float32, torch.float64)
-    ):
-        return None
-    return get_kernel(settings.kernel)
-
-
-_KERNEL_FIELD = DenseEnergy(Tanh())
-_KERNEL_SOLVER = FixedPoint()
+def refuse_tracing() -> None:
+    """A trace would freeze the number of steps that one input happened to need."""
+    if is_traced():
+        raise UnsupportedModelError(
+            "A relaxation takes as many steps as its input needs and cannot be traced or exported: "
+            "set model.gradient = UnrolledGradient(steps=30) first, which takes a fixed number."
+        )
 
 
 class _Equilibrium(torch.autograd.Function):
-    """Forward: free phase. Backward: nudged phases. No graph through either."""
+    """Forward: free phase. Backward: nudged phases. No graph through either.
+
+    Beside the state the drive and what the free phase knows are outputs, without gradients, so that
+    the backward pass finds them again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, settings: Settings, x: Tensor, *params: Tensor) -> State:
-        ctx.settings, ctx.kernel = settings, _covering_kernel(settings, x)
-        if ctx.kernel is not None:
-            return _forward_by_kernel(ctx, x, params)
-        system = System.bind(settings.field, x, params, settings.contraction)
-        solution = solve(system, system.initial_state(), settings.solver, settings.tolerance)
+    def forward(settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
+        with torch.autocast(x.device.type, enabled=False):
+            system = System.bind(settings.field, x, params, settings.contraction)
+            solution = relax(
+                system,
+                settings.solver,
+                start=settings.start,
+                kernel=settings.kernel,
+                trace=settings.trace,
+            )
+        found.solutions.append(solution)
         settings.report("free", solution)
-        ctx.counts = (len(params), len(system.drive))
-        ctx.save_for_backward(x, *params, *system.drive, *solution.state)
-        return solution.state
+        given = {id(t) for t in (x, *params)}
+        # A drive that is an input itself cannot be an output too.
+        drive = tuple(d.clone() if id(d) in given else d for d in system.drive)
+        return (*solution.state, *drive, *solution.memory)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: State) -> None:
+        ctx.settings, found, x, *params = inputs
+        ctx.layers = len(found.solutions[-1].state)
+        ctx.counts = (len(params), len(output))
+        ctx.known = len(found.solutions[-1].memory)
+        ctx.mark_non_differentiable(*output[ctx.layers :])
+        ctx.set_materialize_grads(True)
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(x, *params, *output)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.kernel is not None:
-            return (None, *_backward_by_kernel(ctx, cotangent[0]))
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         settings: Settings = ctx.settings
         x, *rest = ctx.saved_tensors
-        n_params, n_drive = ctx.counts
-        params = tuple(rest[:n_params])
-        drive = tuple(rest[n_params : n_params + n_drive])
-        free = tuple(rest[n_params + n_drive :])
-        system = System(settings.field, x, params, drive, contraction=settings.contraction)
-        problem = Problem(
-            system,
-            settings.solver,
-            settings.tolerance,
-            wants=tuple(ctx.needs_input_grad[1:]),
-            report=settings.report,
+        n_params, _ = ctx.counts
+        params, output = tuple(rest[:n_params]), tuple(rest[n_params:])
+        free = output[: ctx.layers]
+        known = len(output) - ctx.known
+        drive, memory = output[ctx.layers : known], output[known:]
+        cotangent = tuple(
+            g.to(s.dtype) for g, s in zip(cotangents[: ctx.layers], free, strict=True)
         )
-        return (None, *settings.gradient.backward(problem, free, cotangent))
-
-
-def _forward_by_kernel(ctx: Any, x: Tensor, params: Params) -> State:
-    weight_in, bias, weight = params
-    drive = F.linear(x, weight_in, bias)
-    keep = any(ctx.needs_input_grad)
-    free = phases.free_phase(ctx.kernel, weight, drive, ctx.settings.limits, keep=keep)
-    ctx.settings.report("free", phases.as_solution(free))
-    if keep:
-        ctx.save_for_backward(x, weight_in, weight, drive, free.image, free.state, free.product)
-    return (free.image,)
-
-
-def _backward_by_kernel(ctx: Any, cotangent: Tensor) -> Gradients:
-    settings: Settings = ctx.settings
-    x, weight_in, weight, drive, image, state, product = ctx.saved_tensors
-    if settings.gradient.betas is None:
-        raise AssertionError("a kernel covers estimators with two phases")
-    contrast = phases.nudged_phases(
-        ctx.kernel, weight, drive, (image, state, product), cotangent, settings.gradient.betas,
-        settings.limits, settings.report,
-    )  # fmt: skip
-    wants = ctx.needs_input_grad[1:]
-    return phases.hebbian_updates(ctx.kernel, contrast, x, weight_in, wants)
+        wants = tuple(ctx.needs_input_grad[2:])
+        if not all(bool(torch.isfinite(g).all()) for g in cotangent):
+            # As everywhere in torch: a loss that is not finite has gradients that are not.
+            asked = zip((x, *params), wants, strict=True)
+            return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))
+        with torch.autocast(x.device.type, enabled=False):
+            system = System(settings.field, x, params, drive, contraction=settings.contraction)
+            problem = Problem(
+                system, settings.solver, wants, settings.report, settings.kernel, memory
+            )
+            return (None, None, *settings.gradient.backward(problem, free, cotangent))

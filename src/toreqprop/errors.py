@@ -27,5 +27,9 @@ class CheckpointError(TorEqPropError, ValueError):
     """A checkpoint that cannot be used; the message says what is wrong with it."""
 
 
+class LostWorkError(TorEqPropError, RuntimeError):
+    """A piece of work whose process was killed more than once."""
+
+
 class ConvergenceWarning(UserWarning):
-    """A relaxation stopped before its tolerance; given once per model, with figures and remedy."""
+    """A relaxation that went wrong: told once per model and kind, counted at the end of `fit`."""

@@ -6,11 +6,15 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from queue import Empty
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+from toreqprop.errors import LostWorkError
 
 K = TypeVar("K", bound=Hashable)
 
@@ -24,35 +28,99 @@ def perform_all(
     on_news: Callable[[Any], None],
     on_done: Callable[[K, Future[Any]], None],
     prepare: Callable[[], None] | None = None,
+    on_lost: Callable[[Sequence[K]], None] = lambda keys: None,
 ) -> None:
     """Do all the work in single-threaded processes, the first pieces first.
 
     ``on_news`` gets what a piece sends by `tell`, ``on_done`` its key and its future; ``prepare``
     runs once in every process. Whatever ends this function, an error or Ctrl-C, ends the processes,
     and so does the death of the parent.
+
+    Where a process is killed, ``on_lost`` gets the pieces that were under way; each is done once
+    more, alone, and the rest after them. One whose process is killed again ends in a future with a
+    `LostWorkError`.
     """
-    if not work:
-        return
-    context = multiprocessing.get_context("spawn")
-    news: Queue[Any] = context.Queue()
-    pool = ProcessPoolExecutor(
-        min(processes, len(work)), context, initializer=_start_worker, initargs=(news, prepare)
-    )
-    try:
-        futures = {pool.submit(do, *arguments): key for key, (do, arguments) in work.items()}
-        waiting: set[Future[Any]] = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _drain(news, on_news)
-            for future in done:
-                on_done(futures[future], future)
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown(wait=True)
-    _drain(news, on_news)  # a result may overtake the last news
+    pool = _Pool(work, on_news, on_done, prepare)
+    left = list(work)
+    while left:
+        lost, left = pool.run(left, processes)
+        if lost:
+            on_lost(lost)
+        for key in lost:
+            if pool.run([key], 1)[0]:
+                future: Future[Any] = Future()
+                future.set_exception(
+                    LostWorkError(
+                        "Its process was killed twice, perhaps for want of memory: run fewer jobs "
+                        "at once."
+                    )
+                )
+                on_done(key, future)
+
+
+@dataclass(frozen=True)
+class _Started:
+    """News of the machinery itself: a piece is under way."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Pool(Generic[K]):
+    work: Mapping[K, Work]
+    on_news: Callable[[Any], None]
+    on_done: Callable[[K, Future[Any]], None]
+    prepare: Callable[[], None] | None
+
+    def run(self, keys: Sequence[K], processes: int) -> tuple[list[K], list[K]]:
+        """Do these pieces; where a process is killed, those under way then and those not begun."""
+        context = multiprocessing.get_context("spawn")
+        news: Queue[Any] = context.Queue()
+        begun: set[int] = set()
+
+        def drain() -> None:
+            while True:
+                try:
+                    found = news.get_nowait()
+                except Empty:
+                    return
+                if isinstance(found, _Started):
+                    begun.add(found.number)
+                else:
+                    self.on_news(found)
+
+        pool = ProcessPoolExecutor(
+            min(processes, len(keys)),
+            context,
+            initializer=_start_worker,
+            initargs=(news, self.prepare),
+        )
+        unfinished: list[int] = []
+        try:
+            numbers = {
+                pool.submit(_perform, number, *self.work[key]): number
+                for number, key in enumerate(keys)
+            }
+            waiting: set[Future[Any]] = set(numbers)
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                drain()
+                for future in done:
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        unfinished.append(numbers[future])
+                    else:
+                        self.on_done(keys[numbers[future]], future)
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        pool.shutdown(wait=True)
+        drain()  # a result may overtake the last news
+        # The first ones where not even the news of a beginning came through.
+        lost = sorted(begun & set(unfinished)) or sorted(unfinished)[:processes]
+        rest = sorted(set(unfinished) - set(lost))
+        return [keys[n] for n in lost], [keys[n] for n in rest]
 
 
 def tell(news: Any) -> None:
@@ -61,12 +129,9 @@ def tell(news: Any) -> None:
         _news.put(news)
 
 
-def _drain(news: Queue[Any], on_news: Callable[[Any], None]) -> None:
-    while True:
-        try:
-            on_news(news.get_nowait())
-        except Empty:
-            return
+def _perform(number: int, do: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    tell(_Started(number))
+    return do(*arguments)
 
 
 _news: Queue[Any] | None = None

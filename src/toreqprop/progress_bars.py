@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -74,6 +75,15 @@ class ProgressBars:
         if label in self._pieces:
             self._bars.remove_task(self._pieces.pop(label))
         self._bars.update(self._all, completed=self.done)
+
+    def say_repeated(self, names: Sequence[str]) -> None:
+        """Pieces that were under way when a process was killed are done again."""
+        self.console.print(
+            f"A process was killed; done again, one at a time: {'; '.join(names)}.",
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
 
     def note(self, text: str) -> None:
         """What is said beside the bar of all the work."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor
 
 State = tuple[Tensor, ...]
@@ -23,37 +27,78 @@ class Status(Enum):
         "the relaxation produced non-finite values: keep spectral_norm=True, lower the learning "
         "rate, or use solver=FixedPoint(damping=0.5)"
     )
+    UNRESOLVED = (
+        "what the nudge moves is lost in rounding, so the gradient below this layer is noise: use "
+        "model.double(), fewer layers, or a larger beta"
+    )
+    TOO_STRONG = (
+        "the nudge is too strong for this network (its two phases are not mirror images, as units "
+        "saturate or are clipped in one of them alone), so the gradient is biased: lower beta"
+    )
 
 
 @dataclass(frozen=True)
 class Solution:
-    """An equilibrium, approximately.
+    """An equilibrium, approximately; or two, ``state ± shift``, under opposite nudges.
 
     Attributes:
         state: one tensor (batch, ...) per free layer, the image ``f(s)`` of the last iterate.
+        shift: half the difference of the two nudged equilibria, in the shapes of ``state``, which
+            is then their mean; empty for a single phase.
         steps: evaluations of the fixed-point map ``f``, the largest over the batch.
-        residual: (batch,) relative fixed-point residual ``‖f(s) − s‖ / scale`` of that iterate;
-            from a kernel with a proven contraction factor L, L times that, which bounds the
-            residual of the state itself.
+        residual: (batch,) the largest over the layers of ``‖f(s) − s‖ / scale``, with the layer's
+            own activity as scale (for a shift `NUDGE_SLACK` times the shift itself); times the
+            contraction factor of one layer where it is known, which bounds the residual of
+            ``f(s)``. It is what ``tol`` is compared with.
         status: how the relaxation ended.
-        error_bound: (batch,) proven bound on ``‖state − s*‖₂``, with ``s*`` the true equilibrium;
-            infinite where no contraction factor below one is known.
-        scale: (batch,) what the residual is relative to.
+        layer: where it ended so, counted from zero, if not well; None where that has no place.
+        memory: what the code that relaxed it knows already, for the phases that follow.
+        bound: computes `error_bound`; None where nothing is proven.
     """
 
     state: State
     steps: int
     residual: Tensor
     status: Status
-    error_bound: Tensor
-    scale: Tensor
+    shift: State = ()
+    layer: int | None = None
+    memory: tuple[Tensor, ...] = ()
+    bound: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
 
     @property
     def converged(self) -> bool:
-        """True if every sample reached the tolerance."""
+        """True if every sample reached the tolerance, and nothing else is wrong."""
         return self.status is Status.CONVERGED
 
     @property
     def worst_residual(self) -> float:
         """The largest relative residual in the batch."""
         return float(self.residual.max())
+
+    @property
+    def up(self) -> State:
+        """The equilibrium under the first of two nudges (the state, where there is one phase)."""
+        if not self.shift:
+            return self.state
+        return tuple(c + d for c, d in zip(self.state, self.shift, strict=True))
+
+    @property
+    def down(self) -> State:
+        """The equilibrium under the second of two nudges (the state, where there is one phase)."""
+        if not self.shift:
+            return self.state
+        return tuple(c - d for c, d in zip(self.state, self.shift, strict=True))
+
+    @cached_property
+    def error_bound(self) -> Tensor:
+        """(batch,) proven bound on ``‖state − s*‖₂``, in float64, computed when asked for.
+
+        ``(‖f(s) − s‖ + rounding)/(1 − L)`` with every rounding of the evaluation bounded; infinite
+        where no contraction factor L below one is known. Of two phases it bounds either.
+        """
+        if self.bound is None:
+            return torch.full(self.residual.shape, torch.inf, dtype=torch.float64)
+        return self.bound()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "bound": None, "error_bound": self.error_bound}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -12,9 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
+from toreqprop.errors import ConvergenceWarning, InvalidInputError
 from toreqprop.models import EquilibriumModel
+from toreqprop.private_generator import noise_from
 from toreqprop.solution import Solution
+from toreqprop.trainer_state import TrainerState, restore
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -37,18 +42,12 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} must be >= 1, got {getattr(self, name)}.")
-        if not self.learning_rate > 0:
-            raise InvalidInputError(
-                f"learning_rate must be > 0, got {self.learning_rate}. Typical: 1e-3."
-            )
-        if self.schedule not in ("constant", "cosine"):
-            raise InvalidInputError(
-                f'schedule must be "constant" or "cosine", got {self.schedule!r}.'
-            )
-        if self.optimizer not in ("adam", "adamw"):
-            raise InvalidInputError(f'optimizer must be "adam" or "adamw", got {self.optimizer!r}.')
+            checks.whole_number(name, getattr(self, name), 1)
+        checks.number("learning_rate", self.learning_rate, 0, above=True, typical="1e-3")
+        checks.number("weight_decay", self.weight_decay, 0, typical="0 to 0.1")
+        checks.choice("schedule", self.schedule, ("constant", "cosine"))
+        checks.choice("optimizer", self.optimizer, ("adam", "adamw"))
+        checks.whole_number("seed", self.seed, 0, 2**64 - 1)
 
 
 @dataclass
@@ -64,6 +63,9 @@ class Epoch:
     worst_residual: float | None = None
     unconverged: int | None = None
     lipschitz: float | None = None
+    relaxations: int | None = None
+    failures: dict[str, int] | None = None
+    """How many relaxations did not converge, by phase, status and layer."""
 
 
 @dataclass
@@ -75,6 +77,20 @@ class History:
     @property
     def seconds(self) -> float:
         return sum(e.seconds for e in self.epochs)
+
+    @property
+    def unconverged(self) -> int:
+        """How many relaxations did not converge, over all epochs."""
+        return sum(e.unconverged or 0 for e in self.epochs)
+
+    def failure_report(self) -> str:
+        """One sentence: how many relaxations did not converge, and where."""
+        total = sum(e.relaxations or 0 for e in self.epochs)
+        where: Counter[str] = Counter()
+        for epoch in self.epochs:
+            where.update(epoch.failures or {})
+        parts = ", ".join(f"{place}: {count}" for place, count in where.most_common())
+        return f"{self.unconverged} of {total} relaxations did not converge ({parts})."
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Plain data for JSON."""
@@ -88,11 +104,15 @@ class RelaxationMonitor:
     steps: dict[str, list[int]] = field(default_factory=dict)
     worst_residual: float = 0.0
     unconverged: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, phase: str, solution: Solution) -> None:
         self.steps.setdefault(phase, []).append(solution.steps)
         self.worst_residual = max(self.worst_residual, solution.worst_residual)
-        self.unconverged += not solution.converged
+        if not solution.converged:
+            self.unconverged += 1
+            layer = "" if solution.layer is None else f", layer {solution.layer}"
+            self.failures[f"{phase} phase{layer}, {solution.status.name}"] += 1
 
     def mean_steps(self, phase: str) -> float | None:
         """Mean evaluations of one relaxation of this phase, None where there was none."""
@@ -100,24 +120,11 @@ class RelaxationMonitor:
         return sum(counts) / len(counts) if counts else None
 
 
-@dataclass(frozen=True)
-class TrainerState:
-    """What training goes on from after ``epoch``, the model's own tensors apart.
-
-    ``optimizer`` and ``scheduler`` are their state dicts (None without a schedule), ``batches``
-    the state of the generator that orders the data, ``noise`` that of torch's global one, which
-    random estimators draw from.
-    """
-
-    epoch: int
-    optimizer: dict[str, Any]
-    scheduler: dict[str, Any] | None
-    batches: Tensor
-    noise: Tensor
-
-
 def minibatches(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Index batches of one shuffled epoch; the order depends on the generator alone."""
+    checks.whole_number("count", count, 1)
+    checks.whole_number("batch_size", batch_size, 1)
+    checks.generator("generator", generator)
     yield from torch.randperm(count, generator=generator).split(batch_size)
 
 
@@ -143,10 +150,20 @@ def fit(
     epoch; handed back as ``resume``, to a model with the weights of that moment, training goes on
     as if it had never stopped. The state shares its tensors with the optimizer: copy or save them
     at once.
+
+    Raises:
+        InvalidInputError: an argument cannot be used, or ``resume`` belongs to other settings.
     """
-    if len(x) == 0:
-        raise InvalidInputError("There is nothing to train on: the training set is empty.")
+    _check(model, x, y, config, validation, resume)
+    for name, call in (
+        ("on_epoch", on_epoch),
+        ("on_step", on_step),
+        ("on_checkpoint", on_checkpoint),
+    ):
+        checks.function(name, call, optional=True)
+    checks.function("loss", loss)
     generator = torch.Generator().manual_seed(config.seed)
+    noise = torch.Generator().manual_seed(config.seed)
     method = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     optimizer = method(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
@@ -158,16 +175,22 @@ def fit(
         else None
     )
     if resume is not None:
-        _restore(resume, optimizer, scheduler, generator)
-    history = History()
+        restore(resume, optimizer, scheduler, generator, noise)
+    history, first = History(), True
     for number in range(1 if resume is None else resume.epoch + 1, config.epochs + 1):
         model.train()
-        with _monitored(model) as monitor:
+        with _monitored(model) as monitor, noise_from(noise):
             peak, losses, seconds = 0.0, 0.0, 0.0
             for batch in minibatches(len(x), config.batch_size, generator):
                 started = time.perf_counter()
                 optimizer.zero_grad()
-                value = loss(model(x[batch]), y[batch])
+                output = model(x[batch])
+                if first:
+                    _check_output(output, y, loss)
+                value = loss(output, y[batch])
+                if first:
+                    checks.scalar_loss(value)
+                    first = False
                 value.backward()
                 optimizer.step()
                 if scheduler is not None:
@@ -184,6 +207,8 @@ def fit(
             epoch.nudged_steps = monitor.mean_steps("nudged")
             epoch.worst_residual = monitor.worst_residual
             epoch.unconverged = monitor.unconverged
+            epoch.relaxations = sum(len(counts) for counts in monitor.steps.values())
+            epoch.failures = dict(monitor.failures)
             epoch.lipschitz = peak if watch_lipschitz else None
         if validation is not None:
             epoch.accuracy = accuracy(model, *validation)
@@ -197,25 +222,49 @@ def fit(
                     optimizer.state_dict(),
                     None if scheduler is None else scheduler.state_dict(),
                     generator.get_state(),
-                    torch.get_rng_state(),
+                    noise.get_state(),
                 )
             )
+    if _relaxes(model) and model.on_failure == "warn" and history.unconverged:
+        warnings.warn(history.failure_report(), ConvergenceWarning, stacklevel=2)
     return history
 
 
-def _restore(
-    state: TrainerState,
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-    generator: torch.Generator,
+def _check(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    config: TrainingConfig,
+    validation: tuple[Tensor, Tensor] | None,
+    resume: TrainerState | None,
 ) -> None:
-    if (scheduler is None) != (state.scheduler is None):
-        raise InvalidInputError("Go on with the learning-rate schedule training was begun with.")
-    optimizer.load_state_dict(state.optimizer)
-    if scheduler is not None and state.scheduler is not None:
-        scheduler.load_state_dict(state.scheduler)
-    generator.set_state(state.batches)
-    torch.set_rng_state(state.noise)
+    checks.module("model", model)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise InvalidInputError("The model has no parameter to train: set requires_grad of some.")
+    checks.pairs(x, y)
+    if len(x) == 0:
+        raise InvalidInputError("There is nothing to train on: the training set is empty.")
+    checks.instance("config", config, TrainingConfig, "use TrainingConfig(epochs=30)")
+    if resume is not None:
+        checks.instance("resume", resume, TrainerState, "use what on_checkpoint was given")
+    if validation is not None:
+        if not isinstance(validation, tuple | list) or len(validation) != 2:
+            raise InvalidInputError("validation must be a pair of tensors: use (x, y).")
+        checks.pairs(*validation, names=("validation x", "validation y"))
+
+
+def _check_output(output: Tensor, y: Tensor, loss: Loss) -> None:
+    """Refuse, at the first batch, labels that the outputs have no place for."""
+    if loss is not F.cross_entropy or y.is_floating_point():
+        return
+    if y.dtype != torch.int64:
+        raise InvalidInputError(f"y must be int64, got {y.dtype}: use y.long().")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= output.shape[-1]:
+        raise InvalidInputError(
+            f"y has labels from {low} to {high} and the model has {output.shape[-1]} outputs: "
+            "number the classes from 0, and give the model an output for each."
+        )
 
 
 @contextmanager
@@ -235,6 +284,9 @@ def _monitored(model: nn.Module) -> Iterator[RelaxationMonitor]:
 @torch.no_grad()
 def predict(model: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
     """The most likely class of each sample, shape (batch,), or of each position."""
+    checks.module("model", model)
+    checks.tensor("x", x)
+    checks.whole_number("batch_size", batch_size, 1)
     training = model.training
     model.eval()
     try:
@@ -245,6 +297,7 @@ def predict(model: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Fraction of samples (or positions) classified correctly."""
+    checks.pairs(x, y)
     return float((predict(model, x) == y).double().mean())
 
 

@@ -151,7 +151,6 @@ def _browse(page: Path, profile: Path) -> tuple[str, list[str]]:
         [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=90,
         check=True,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -7,18 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.bench import held
 from tests.bench.conftest import report_of, without_times
-from tests.processes import listen_to_interrupts
+from tests.processes import running, wait_until
 from toreqprop.bench.plan import Plan, make_plan
 from toreqprop.bench.runner import Outcome, run_all
 from toreqprop.bench.store import Store
+from toreqprop.cli import app
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.tasks import TASKS
 
@@ -57,6 +60,11 @@ def test_a_damaged_or_foreign_measurement_is_not_taken_up(tmp_path: Path) -> Non
     run, store = make_plan(["digits"], 1).runs()[0], Store(tmp_path)
     store.save(run, {"key": run.key, "accuracy": 0.5})
     assert store.load(run) == {"key": run.key, "accuracy": 0.5}
+    whole = store.path(run).read_text()
+    store.path(run).write_text(whole.replace("0.5", "0.6"))  # one digit
+    assert store.load(run) is None
+    store.path(run).write_text(json.dumps({"key": run.key}))  # keys are missing
+    assert store.load(run) is None
     store.path(run).write_text('{"key": "')
     assert store.load(run) is None
     store.save(run, {"key": "another", "accuracy": 0.5})
@@ -84,41 +92,88 @@ def test_a_task_without_data_is_reported_and_the_rest_goes_on(
     assert report["average_gap"] == digits["comparison"]["gap"]["mean"]
 
 
-SEEDS = 6
-"""Enough runs that some are left when the signal arrives, however busy the machine is."""
+SEEDS = 3
+RUNS = 2 * SEEDS
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     partial = tmp_path / ".partial"
 
-    first = _start(tmp_path)
-    before = _wait_for(first, partial, 1)
-    first.send_signal(signal.SIGINT)
-    said, errors = first.communicate(timeout=60)
+    with _start(tmp_path, held_after=2) as first:
+        wait_until(first, lambda: len(_finished(partial)) == 2)
+        before = _finished(partial)
+        first.send_signal(signal.SIGINT)
+        said, errors = first.communicate()
     assert first.returncode == 130
     sentence = said.strip().splitlines()[-1]
-    assert f"of {2 * SEEDS} runs were finished" in sentence
+    assert sentence.startswith(f"2 of {RUNS} runs were finished and are kept in ")
     assert errors.strip().splitlines()[-1] == "Stopped."
 
-    second = _start(tmp_path)
-    _wait_for(second, partial, len(_finished(partial)) + 1)
-    second.kill()
-    second.communicate(timeout=60)
+    # Nothing more is finished, and still two are kept.
+    with _start(tmp_path, held_after=2) as idle:
+        said = _line(idle, "runs to do")
+        assert f"{RUNS - 2} runs to do, 2 taken up from before." in said
+        idle.send_signal(signal.SIGINT)
+        said, _ = idle.communicate()
+    assert said.strip().splitlines()[-1].startswith(f"2 of {RUNS} runs were finished")
+
+    with _start(tmp_path, held_after=3) as second:
+        wait_until(second, lambda: len(_finished(partial)) == 3)
+        second.kill()
+        second.communicate()
     kept = _finished(partial)
     times = {path: path.stat().st_mtime_ns for path in kept}
     assert set(before) <= set(kept)
     assert not (tmp_path / "benchmark.json").exists()
 
-    third = _start(tmp_path)
-    said, errors = third.communicate(timeout=120)
-    assert third.returncode == 1, errors  # one epoch does not meet the bounds
-    left = 2 * SEEDS - len(kept)
-    assert f"{left} runs to do, {len(kept)} taken up from before." in said
+    with _start(tmp_path, held_after=RUNS) as third:
+        said, errors = third.communicate()
+    assert third.returncode == 0, errors  # a quick look: one epoch need not meet the bounds
+    assert "A quick look at 1 epochs decides nothing" in said
+    assert "FAIL" not in said
+    assert f"{RUNS - len(kept)} runs to do, {len(kept)} taken up from before." in said
     assert {path: path.stat().st_mtime_ns for path in kept} == times
     report = json.loads((tmp_path / "benchmark.json").read_text())
-    assert len(report["runs"]) == 2 * SEEDS
+    assert report["status"] == "QUICK LOOK"
+    assert len(report["runs"]) == RUNS
     assert report["timing"]["reused_runs"] == len(kept)
+    assert "FAIL" not in (tmp_path / "benchmark.md").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_killed_worker_costs_one_run_twice(tmp_path: Path) -> None:
+    """One of two processes is killed in the middle: all runs are in the report, and it is said."""
+    partial = tmp_path / ".partial"
+    with _start(tmp_path, held_after=1, jobs=2) as process:
+        wait_until(process, lambda: len(_finished(partial)) >= 1)
+        workers = _workers(process.pid)
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        said = _line(process, "A process was killed")
+        assert "done again, one at a time: digits, " in said
+        process.kill()
+        process.communicate()
+    with _start(tmp_path, held_after=RUNS, jobs=2) as again:
+        _, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert len(_finished(partial)) == RUNS
+
+
+def test_a_benchmark_in_which_nothing_could_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(seed: int, full: bool) -> Any:
+        raise DataUnavailableError("No copy of it: run `toreqprop data fetch mnist`.")
+
+    monkeypatch.setitem(TASKS, "mnist", replace(TASKS["mnist"], load=missing))
+    for options in ([], ["--epochs", "1"]):
+        command = ["benchmark", "--tasks", "mnist", "--seeds", "1", "--output", str(tmp_path)]
+        result = CliRunner().invoke(app, [*command, *options])
+        assert result.exit_code == 1, (result.output, result.exception)
+        assert "was not run: No copy of it" in result.output
+    assert json.loads((tmp_path / "benchmark.json").read_text())["status"] == "NOT RUN"
 
 
 def test_bad_requests_are_refused(tmp_path: Path) -> None:
@@ -132,28 +187,39 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
         run_all([], Store(tmp_path), jobs=0)
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
-    script = Path(__file__).parents[2] / "scripts" / "multi_dataset_benchmark.py"
+def _start(
+    folder: Path, *, held_after: int, jobs: int = 1
+) -> AbstractContextManager[subprocess.Popen[str]]:
     options = ["--tasks", "digits", "--seeds", str(SEEDS), "--epochs", "1", "--no-controls"]
-    command = [sys.executable, str(script), *options, "--jobs", "1", "--output", str(folder)]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    command = [sys.executable, "-m", "tests.bench.held", "benchmark", *options, "--jobs", str(jobs)]
+    root = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root), *sys.path]),
+        held.VARIABLE: str(held_after),
+    }
+    return running([*command, "--output", str(folder)], env=environment)
+
+
+def _workers(parent: int) -> list[int]:
+    """The processes in which a benchmark's runs are, not the one that tracks its resources."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)],
+        capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        preexec_fn=listen_to_interrupts,
-    )
+        check=True,
+    ).stdout.splitlines()
+    return [int(line.split()[0]) for line in listed if "spawn_main" in line]
+
+
+def _line(process: subprocess.Popen[str], part: str) -> str:
+    """The first line of what it says that holds this."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if part in line:
+            return line
+    raise AssertionError(f"it never said {part!r}: {process.communicate()}")
 
 
 def _finished(partial: Path) -> list[Path]:
     return sorted(path for path in partial.glob("*.json") if not path.name.startswith("."))
-
-
-def _wait_for(process: subprocess.Popen[str], partial: Path, count: int) -> list[Path]:
-    deadline = time.monotonic() + 100
-    while len(_finished(partial)) < count:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return _finished(partial)

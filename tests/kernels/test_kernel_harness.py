@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from toreqprop.kernels import KERNELS, compiled_available, get_kernel, harness
-from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
-from toreqprop.kernels.eager import TorchKernel
+from toreqprop.kernels import KERNELS, Kernel, _build, compiled_available, get_kernel
+from toreqprop.kernels.reference_kernel import NumpyKernel
+from toreqprop.solution import Solution
+from toreqprop.verify import harness
 
 SHAPES = ((1, 5, 3, 2), (7, 12, 33, 4), (32, 64, 128, 10))
 
@@ -42,7 +44,7 @@ def test_every_kernel_agrees_with_the_reference(results, name, dtype):
 
 def test_every_step_of_every_phase_is_compared(results):
     table = harness.per_step_table(results)
-    for phase in ("free", "+β", "−β", "oriented"):
+    for phase in ("free", "center", "shift", "oriented"):
         steps = [f"{phase} {k}" for k in range(1, harness.FIXED_STEPS + 1)]
         assert all(set(steps) <= set(rows) for rows in table.values())
     assert {"output", "energy", "x", "W_in", "b", "W_rec"} <= set(results[0].quantities)
@@ -53,44 +55,36 @@ def test_results_are_plain_data(results):
 
 
 class Wrong(Kernel):
-    """The eager kernel with one fault, put in by the test."""
+    """The reference with one fault, put in by the test."""
 
     name = "wrong"
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
-        self.right = TorchKernel()
+        self.right = NumpyKernel()
 
-    def relax(self, weight: Tensor, drive: Tensor, state, product, limits, **rest) -> Relaxed:
-        weight, limits = self._spoil(weight, limits)
-        if self.fault == "sign of the drive":
-            drive = -drive
-        return self.right.relax(weight, drive, state, product, limits, **rest)
+    def relax(self, weight: Tensor, drive: Tensor, start, **rest) -> Solution:
+        weight, drive, rest = self._spoil(weight, drive, rest)
+        return self.right.relax(weight, drive, start, **rest)
 
-    def relax_pair(self, weight: Tensor, drive: Tensor, direction, beta, state, product, limits,
-                   **rest) -> Pair:  # fmt: skip
-        weight, limits = self._spoil(weight, limits)
-        if self.fault == "sign of the drive":
-            drive = -drive
-        return self.right.relax_pair(weight, drive, direction, beta, state, product, limits, **rest)
+    def relax_pair(self, weight: Tensor, drive: Tensor, push: Tensor, memory, **rest) -> Solution:
+        weight, drive, rest = self._spoil(weight, drive, rest)
+        push = -push if self.fault == "sign of the nudge" else push
+        found = self.right.relax_pair(weight, drive, push, memory, **rest)
+        if self.fault == "shift too large":
+            return replace(found, shift=(1.001 * found.shift[0],))
+        return found
 
-    def _spoil(self, weight: Tensor, limits: Limits) -> tuple[Tensor, Limits]:
+    def _spoil(self, weight: Tensor, drive: Tensor, rest: dict) -> tuple[Tensor, Tensor, dict]:
         if self.fault == "transposed":
             weight = weight.mT.contiguous()
+        if self.fault == "sign of the drive":
+            drive = -drive
         if self.fault == "one step less":
-            limits = Limits(limits.tol, limits.max_steps - 1, limits.contraction)
+            rest = {**rest, "max_steps": rest["max_steps"] - 1}
         if self.fault == "content too soon":
-            limits = Limits(10 * limits.tol, limits.max_steps, limits.contraction)
-        return weight, limits
-
-    def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        direction, rms = self.right.normalise(cotangent)
-        return (-direction if self.fault == "sign of the nudge" else direction), rms
-
-    def contrast(self, up: Tensor, down: Tensor, weight: Tensor):
-        if self.fault == "sign of the update":
-            weight = -weight
-        return self.right.contrast(up, down, weight)
+            rest = {**rest, "tol": 10 * rest["tol"]}
+        return weight, drive, rest
 
 
 @pytest.mark.parametrize(
@@ -98,7 +92,7 @@ class Wrong(Kernel):
     [
         "sign of the drive",
         "sign of the nudge",
-        "sign of the update",
+        "shift too large",
         "transposed",
         "one step less",
     ],
@@ -149,12 +143,12 @@ def test_the_registry_names_what_it_has():
 
 def test_without_numba_one_line_says_so(monkeypatch, caplog):
     monkeypatch.setattr("toreqprop.kernels.compiled_available", lambda: False)
-    get_kernel.cache_clear()
+    _build.cache_clear()
     try:
         with caplog.at_level("WARNING", logger="toreqprop"):
-            names = {get_kernel(name).name for name in ("auto", "numba", "auto")}
-        assert names == {"torch"}
+            found = {get_kernel(name) for name in ("auto", "numba", "auto")}
+        assert found == {None}  # the general path
         assert len(caplog.records) == 1
         assert "pip install 'toreqprop[compiled]'" in caplog.text
     finally:
-        get_kernel.cache_clear()
+        _build.cache_clear()

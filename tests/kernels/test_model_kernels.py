@@ -18,7 +18,7 @@ def model(kernel, dtype=torch.float64, **options):
     torch.manual_seed(0)
     made = teq.LoopedMLP(6, 20, 3, kernel=kernel, **options).to(dtype)
     with torch.no_grad():
-        made.recurrent.parametrizations.weight.original.mul_(6.0)
+        made.recurrent.raw.mul_(6.0)
     return made
 
 
@@ -69,7 +69,7 @@ def test_reports_are_honest(kernel):
     made.register_relaxation_hook(lambda phase, solution: seen.append((phase, solution)))
     x, y = batch()
     gradients(made, x, y)
-    assert [phase for phase, _ in seen] == ["free", "nudged", "nudged"]
+    assert [phase for phase, _ in seen] == ["free", "nudged"]
     weight_in, bias, weight = (p.detach() for p in made.system_parameters())
     state = seen[0][1].state[0]
     again = torch.tanh(F.linear(x, weight_in, bias) + state @ weight)
@@ -180,14 +180,14 @@ def test_a_kernel_survives_pickling_and_a_bad_name_is_refused():
         teq.LoopedMLP(2, 3, 1, kernel="fast")
 
 
-def test_phases_a_kernel_does_not_have_are_left_to_the_general_path():
+def test_any_two_nudges_are_a_pair():
     class Lopsided(teq.CenteredEP):
         @property
         def betas(self):
             return self.beta, -self.beta / 2
 
     x, y = batch()
-    found = gradients(model("torch", gradient=Lopsided(0.1), **WIDE), x, y)
-    wanted = gradients(model(None, gradient=teq.CenteredEP(0.1), **WIDE), x, y)
+    found = gradients(model("auto", gradient=Lopsided(0.1), **WIDE), x, y)
+    wanted = gradients(model("torch", gradient=Lopsided(0.1), **WIDE), x, y)
     for name, value in wanted.items():
-        assert torch.equal(found[name], value), name
+        assert torch.allclose(found[name], value, rtol=1e-7, atol=1e-8), name

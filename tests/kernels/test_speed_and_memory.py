@@ -21,7 +21,7 @@ def test_speed_measures_every_contender_in_one_run():
     assert names[:3] == [speed.BASELINE, speed.OURS, speed.UNROLLED]
     assert len(names) == (5 if with_deq else 3)
     ours = row.of(speed.OURS)
-    assert set(ours.steps) == {"free", "+β", "−β"}
+    assert set(ours.steps) == {"free", "nudged"}
     assert max(ours.residual.values()) <= QUICK.tol
     assert ours.gigaflop > 0
     assert row.contraction <= QUICK.radius
@@ -48,8 +48,9 @@ def test_scaling_figure_is_drawn_from_the_measurements(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_flat_in_the_steps():
-    few, many = (memory.in_new_process("TorEqProp", steps, 64) for steps in (10, 200))
-    unrolled = memory.in_new_process("unrolled", 200, 64)
+    # With 64 units a step needs 5 MB, and the pages of libraries alone differ by a twentieth of it.
+    few, many = (memory.in_new_process("TorEqProp", steps, 512) for steps in (10, 200))
+    unrolled = memory.in_new_process("unrolled", 200, 512)
     # A twentieth is the project's own bound; pages and libraries account for less.
     assert many.peak_mb <= 1.05 * few.peak_mb
     assert unrolled.peak_mb > 5 * many.peak_mb

@@ -120,5 +120,5 @@ def test_a_disturbance_widens_what_the_expert_is_seen_in() -> None:
 
 
 def test_no_episodes_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="at least 1"):
+    with pytest.raises(InvalidInputError, match="episodes must be >= 1"):
         rollout(push_right, "CartPole-v1", 0, seed=0)

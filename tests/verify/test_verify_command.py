@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.verify.cheap_tracks import cheap
 from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
+from toreqprop.sealed import read_sealed, write_sealed
 from toreqprop.verify import registry
 from toreqprop.verify.track import Sabotage
 from toreqprop.verify.verdict import at_most
@@ -106,7 +107,9 @@ def test_mistakes_are_one_sentence(tracks, tmp_path, arguments) -> None:
 def test_a_second_run_that_differs_is_no_success(tracks, tmp_path) -> None:
     assert run("--track", "90", folder=tmp_path).exit_code == 0
     (path,) = (tmp_path / ".verification").glob("track-90-*.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "hash": "0" * 64}))
+    kept = read_sealed(path)
+    assert kept is not None
+    write_sealed(path, {**kept, "hash": "0" * 64})
     result = run("--track", "90", "--fresh", folder=tmp_path)
     assert result.exit_code == 1
     assert "a second run differed" in result.output

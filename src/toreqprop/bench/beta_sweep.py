@@ -20,6 +20,7 @@ from toreqprop.gradients import (
     OneSidedEP,
 )
 from toreqprop.models import LoopedMLP
+from toreqprop.plots.style import need_matplotlib, save
 
 CURVES: dict[str, Callable[[float], GradientEstimator]] = {
     "one-sided": OneSidedEP,
@@ -89,7 +90,7 @@ def sweep_beta(
     torch.manual_seed(seed)
     model = LoopedMLP(8, 24, 4, on_failure="ignore", max_steps=2000)
     with torch.no_grad():  # enough recurrence for the spectral bound to be active
-        dict(model.named_parameters())["recurrent.parametrizations.weight.original"].mul_(30)
+        dict(model.named_parameters())["recurrent.raw"].mul_(30)
     x, y = torch.randn(16, 8), torch.randint(0, 4, (16,))
     exact = _hidden_gradient(_at(model, "float64"), ImplicitGradient(), x.double(), y)
     points = []
@@ -127,6 +128,7 @@ def _hidden_gradient(model: LoopedMLP, gradient: GradientEstimator, x: Tensor, y
 
 def draw(sweep: Sweep, folder: Path) -> list[Path]:
     """Write the figure as SVG and PNG and return their paths."""
+    need_matplotlib()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
@@ -147,11 +149,7 @@ def draw(sweep: Sweep, folder: Path) -> list[Path]:
     axes[0].set_ylabel("relative error of the gradient")
     axes[1].legend(loc="upper left", fontsize=8)
     figure.suptitle("Gradient error of equilibrium propagation against the implicit gradient")
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"beta_sweep.{kind}" for kind in ("svg", "png")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    return paths
+    return [save(figure, folder / f"beta_sweep.{kind}") for kind in ("svg", "png")]
 
 
 def _guides(sweep: Sweep) -> Iterator[tuple[int, str, float]]:

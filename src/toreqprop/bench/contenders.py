@@ -57,10 +57,8 @@ class Contender:
         self._note_relaxations()
 
     def _note_relaxations(self) -> None:
-        signs = iter(("+β", "−β"))
         for phase, steps, residual in self._seen:
-            name = phase if phase == "free" else next(signs, phase)
-            self.note(name, steps, float(residual.max()))
+            self.note(phase, steps, float(residual.max()))
         self._seen.clear()
 
     def forget(self) -> None:

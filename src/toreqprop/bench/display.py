@@ -37,6 +37,12 @@ class Display(ProgressBars, Listener):
     def skipped(self, task: str, reason: str) -> None:
         self.console.print(f"{task}: not run. {reason}", style="yellow", markup=False)
 
+    def repeated(self, runs: Sequence[Run]) -> None:
+        self.say_repeated([_describe(run) for run in runs])
+
+    def lost(self, run: Run, reason: str) -> None:
+        self.console.print(f"{_describe(run)}: not finished. {reason}", style="red", markup=False)
+
     def progress(self, event: EpochEvent) -> None:
         run = self._runs[event.label]
         self._part[event.label] = event.epoch / run.settings.epochs

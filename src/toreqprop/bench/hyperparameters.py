@@ -8,15 +8,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from toreqprop import checks
 from toreqprop.atomic import write_atomically
 from toreqprop.bench.rows import WITH_MORE_DATA, base
 from toreqprop.errors import InvalidInputError
+from toreqprop.reading import read_regular
 from toreqprop.training import TrainingConfig
 
 ModelName = Literal["backprop", "ep"]
 MODELS: tuple[ModelName, ...] = get_args(ModelName)
 
 FILE = "hyperparameters.json"
+LIMIT = 2**26
+"""Bytes of such a file that are read."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,21 @@ def variant(task: str, full: bool) -> str:
 def read(path: Path | None = None) -> dict[str, Any]:
     """The file's content: by default the one that ships with the library."""
     if path is not None:
-        return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(read_regular(Path(path), LIMIT))
+        except OSError as error:
+            raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
+        except InvalidInputError:
+            raise
+        except (ValueError, RecursionError):
+            raise InvalidInputError(
+                f"{path} is not JSON: give a file that `toreqprop tune` wrote."
+            ) from None
+        if not isinstance(found, dict) or not isinstance(found.get("tasks"), dict):
+            raise InvalidInputError(
+                f"{path} holds no hyperparameters: give a file that `toreqprop tune` wrote."
+            )
+        return found
     shipped = resources.files("toreqprop.bench").joinpath(FILE)
     return json.loads(shipped.read_text(encoding="utf-8"))
 
@@ -114,13 +132,28 @@ def settings(task: str, full: bool, content: dict[str, Any] | None = None) -> Ta
                 f"{task}`."
             )
     entry = tasks[shared]
-    return TaskSettings(
-        hidden=entry["hidden"],
-        epochs=entry["epochs"],
-        batch_size=entry["batch_size"],
-        backprop=ModelSettings(**entry["backprop"]),
-        ep=ModelSettings(**tasks[name]["ep"]),
-    )
+    try:
+        found = TaskSettings(
+            hidden=checks.whole_number("hidden", entry["hidden"], 1),
+            epochs=checks.whole_number("epochs", entry["epochs"], 1),
+            batch_size=checks.whole_number("batch_size", entry["batch_size"], 1),
+            backprop=ModelSettings(**entry["backprop"]),
+            ep=ModelSettings(**tasks[name]["ep"]),
+        )
+        for model in MODELS:
+            found.training(model, 0)
+        for setting in ("beta", "radius"):
+            checks.number(setting, getattr(found.ep, setting), 0, above=True)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"The hyperparameters of {name!r} cannot be used: {error}"
+        ) from None
+    except (KeyError, TypeError, AttributeError):
+        raise InvalidInputError(
+            f"The hyperparameters of {name!r} are not complete: find them with `toreqprop tune "
+            f"{task}`."
+        ) from None
+    return found
 
 
 def searched(row: str) -> tuple[ModelName, ...]:

@@ -117,7 +117,7 @@ def depth_cost(
     points = []
     for layers, contender in zip(depths, contenders, strict=True):
         best, steps = 1e3 * min(contender.times), contender.mean_steps()
-        nudged = 0.5 * (steps["+β"] + steps["−β"])
+        nudged = steps["nudged"]
         points.append(DepthPoint(layers, best, best / layers, steps["free"], nudged))
     return points
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from toreqprop.bench.rows import task_of
 from toreqprop.bench.run import Run, execute
 from toreqprop.bench.store import Store
-from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop.errors import DataUnavailableError, InvalidInputError, LostWorkError
 from toreqprop.models import LoopedMLP
 from toreqprop.processes import perform_all, tell
 from toreqprop.training import Epoch
@@ -30,10 +30,12 @@ class Progress:
 
 @dataclass
 class Outcome:
-    """Measurements by run, and the reason of every task that could not run."""
+    """Measurements by run, the reason of every task that could not run, and of every run that was
+    begun and not finished."""
 
     measurements: dict[Run, dict[str, Any]] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
+    lost: dict[Run, str] = field(default_factory=dict)
     reused: int = 0
 
 
@@ -45,6 +47,12 @@ class Listener:
 
     def skipped(self, task: str, reason: str) -> None:
         """A task's data cannot be had."""
+
+    def repeated(self, runs: Sequence[Run]) -> None:
+        """A process was killed: these runs were under way and are done again."""
+
+    def lost(self, run: Run, reason: str) -> None:
+        """A run was killed twice and is given up."""
 
     def progress(self, event: Progress) -> None:
         """An epoch is over."""
@@ -108,12 +116,15 @@ def _execute(
         except DataUnavailableError as error:  # it was there a moment ago
             outcome.not_run[run.task] = str(error)
             listener.skipped(run.task, str(error))
+        except LostWorkError as error:
+            outcome.lost[run] = str(error)
+            listener.lost(run, str(error))
         else:
             listener.finished(run, outcome.measurements[run])
 
     warm_up()  # compiled here once: processes that compiled at the same time might round apart
     work = {run: (_run_in_worker, (run, store)) for run in longest_first(pending)}
-    perform_all(work, jobs, listener.progress, done, prepare=warm_up)
+    perform_all(work, jobs, listener.progress, done, prepare=warm_up, on_lost=listener.repeated)
 
 
 def longest_first(runs: Sequence[Run]) -> list[Run]:
@@ -137,6 +148,8 @@ def _run_in_worker(run: Run, store: Store) -> dict[str, Any]:
         if epoch.accuracy is not None:
             tell(Progress(run.label, epoch.epoch, epoch.accuracy))
 
-    measurement = execute(run, on_epoch)
-    store.save(run, measurement)
+    measurement = store.load(run)  # there if this is a second try, and the first came to the end
+    if measurement is None:
+        measurement = execute(run, on_epoch)
+        store.save(run, measurement)
     return measurement

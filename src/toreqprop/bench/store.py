@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toreqprop.atomic import write_atomically
 from toreqprop.bench.run import Run
+from toreqprop.sealed import read_sealed, write_sealed
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,8 @@ class Store:
 
     def load(self, run: Run) -> dict[str, Any] | None:
         """The measurement of this very configuration, or None where there is none to use."""
-        try:
-            found = json.loads(self.path(run).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) and found.get("key") == run.key else None
+        found = read_sealed(self.path(run))
+        return found if found is not None and found.get("key") == run.key else None
 
     def save(self, run: Run, measurement: dict[str, Any]) -> None:
-        write_atomically(self.path(run), json.dumps(measurement, allow_nan=False) + "\n")
+        write_sealed(self.path(run), measurement)

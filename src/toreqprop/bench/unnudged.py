@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from toreqprop.gradients.base import ContrastiveEstimator, MakeNudge, Phase, Problem, check_beta
-from toreqprop.solution import State
+from toreqprop.energies import LinearNudge, Opposed
+from toreqprop.gradients.base import ContrastiveEstimator, MakeNudge, Problem, check_beta
+from toreqprop.solution import Solution, State
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,10 @@ class UnnudgedEP(ContrastiveEstimator):
     def __post_init__(self) -> None:
         check_beta(self.beta)
 
-    def phases(
-        self, problem: Problem, free: State, nudge: MakeNudge, active: Tensor | None
-    ) -> tuple[Phase, ...]:
-        up, down = (problem.relax(nudge(0.0), free, None) for _ in range(2))
-        weight = 0.5 / self.beta
-        return Phase(weight, self.beta, up.state), Phase(-weight, -self.beta, down.state)
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.beta, -self.beta
+
+    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> tuple[Solution, float]:
+        still = LinearNudge(tuple(0 * s for s in free), 0.0)
+        return problem.relax_pair(Opposed(still, still), free), 1 / self.beta

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from toreqprop.cli import (
     benchmark,
@@ -24,13 +25,27 @@ from toreqprop.cli import (
     tune,
     verify,
 )
-from toreqprop.errors import TorEqPropError
+from toreqprop.errors import InvalidInputError, TorEqPropError
 
 INTERRUPTED = 130
 """What a program that Ctrl-C has ended returns."""
 
+
+class Program(TyperGroup):
+    """The program; an empty argument, as of an unset variable of a shell, is refused."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for before, word in zip(["", *args], args, strict=False):
+            option = word.removesuffix("=") if word.startswith("--") else before
+            if not word.strip() or (word.startswith("--") and word.endswith("=")):
+                what = f"{option} is" if option.startswith("-") else "An argument is"
+                raise InvalidInputError(f"{what} empty: leave it out or give it a value.")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="toreqprop",
+    cls=Program,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

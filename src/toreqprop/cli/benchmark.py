@@ -60,7 +60,8 @@ def benchmark(
 ) -> None:
     """Compare EP with backpropagation on five tasks, in eight rows, and write the report.
 
-    Stop it at any time and run it again: finished runs are kept. Exit code 1 if a check fails.
+    Stop it at any time and run it again: finished runs are kept. Exit code 1 if a check fails,
+    nothing could run, or a run was not finished; a quick look with --epochs fails no check.
 
     \b
     Examples:
@@ -105,9 +106,11 @@ def benchmark(
         with display:
             outcome = run_all(plan.runs(), store, processes, display)
     except KeyboardInterrupt:
+        runs = plan.runs()
+        kept = sum(store.load(run) is not None for run in runs)
         console.print(
-            f"{display.done} of {display.total} runs were finished and are kept in "
-            f"{store.folder}; the same command does the rest.",
+            f"{kept} of {len(runs)} runs were finished and are kept in {store.folder}; the same "
+            "command does the rest.",
             highlight=False,
         )
         raise
@@ -123,7 +126,7 @@ def benchmark(
         typer.echo(json.dumps(report, indent=2))
     _show(console, report)
     console.print("Written: " + ", ".join(str(path) for path in written), highlight=False)
-    if report["status"] == "FAIL":
+    if report["status"] in ("FAIL", "NOT RUN") or outcome.lost:
         raise typer.Exit(1)
 
 
@@ -153,8 +156,10 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
     table = Table("task", "backprop", "EP", "gap", "95 % interval", "status")
     styles = {"PASS": "green", "FAIL": "bold red"}
+    quick = report["status"] == "QUICK LOOK"
     for task in report["tasks"]:
-        style = styles.get(task["status"], "yellow")
+        status = "quick look" if quick else task["status"]
+        style = styles.get(status, "yellow")
         cells = ["–"] * 4
         if task["status"] != "NOT RUN":
             gap = task["comparison"]["gap"]
@@ -164,8 +169,19 @@ def _show(console: Console, report: dict[str, Any]) -> None:
                 signed(gap["mean"]),
                 interval(gap),
             ]
-        table.add_row(task["title"], *cells, f"[{style}]{task['status']}[/]")
+        table.add_row(task["title"], *cells, f"[{style}]{status}[/]")
     console.print(table)
+    if quick:
+        console.print(
+            f"A quick look at {report['epochs_override']} epochs decides nothing: leave out "
+            "--epochs for a verdict.",
+            style="yellow",
+            highlight=False,
+        )
+        return
+    for task in report["tasks"]:
+        if task["status"] == "NOT RUN":
+            console.print(f"{task['title']} was not run: {task['reason']}", markup=False)
     for part in report["tasks"] + report["controls"]:
         for check in part.get("checks", []):
             if not check["passed"]:

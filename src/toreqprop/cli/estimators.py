@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from toreqprop.atomic import write_atomically
 from toreqprop.bench import beta_sweep, estimator_table
+from toreqprop.plots.style import need_matplotlib
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
@@ -60,12 +62,13 @@ def sweep_beta(
     Examples:
       toreqprop sweep-beta --output results
     """
+    need_matplotlib()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("sweeping β", total=beta_sweep.count_points())
         sweep = beta_sweep.sweep_beta(seed, on_point=lambda point: progress.advance(bar))
     paths = beta_sweep.draw(sweep, output)
     plain = sweep.as_dict()
-    (output / "beta_sweep.json").write_text(json.dumps(plain, indent=2) + "\n")
+    write_atomically(output / "beta_sweep.json", json.dumps(plain, indent=2) + "\n")
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
         return

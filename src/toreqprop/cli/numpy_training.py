@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from toreqprop import checks
 from toreqprop.cli.samples import Samples
 from toreqprop.cli.training_log import TrainingLog
 from toreqprop.kernels import reference
@@ -25,6 +26,12 @@ def train_reference(
     log: TrainingLog,
 ) -> dict[str, Any]:
     """Plain gradient descent in NumPy alone; see `kernels.reference`."""
+    for name, count in (("hidden", hidden), ("epochs", epochs), ("batch_size", batch_size)):
+        checks.whole_number(name, count, 1)
+    checks.whole_number("seed", seed, 0)
+    for name, value in (("learning_rate", learning_rate), ("beta", beta), ("radius", radius)):
+        if value is not None:
+            checks.number(name, value, 0, above=True)
     settings = reference.Settings()
     if beta is not None:
         settings = settings._replace(beta=beta)

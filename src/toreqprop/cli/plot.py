@@ -18,7 +18,7 @@ from toreqprop.certificate import certify, estimator_by_name
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models import BackpropMLP, EquilibriumModel, HopfieldMLP, LoopedMLP
-from toreqprop.plots.style import check_format
+from toreqprop.plots.style import check_format, need_matplotlib
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 TaskName = Annotated[str, typer.Option("--task", help="Task the network is trained on.")]
 ModelName = Annotated[str, typer.Option("--model", help="looped or hopfield.")]
 Hidden = Annotated[int, typer.Option(help="Neurons of a hidden layer.")]
-Epochs = Annotated[int, typer.Option(help="Epochs of training before (or while) drawing.")]
+Epochs = Annotated[int, typer.Option(help="Epochs of training before (or while) drawing.", min=0)]
 Radius = Annotated[float, typer.Option(help="Bound on the recurrent norm.")]
 Beta = Annotated[float | None, typer.Option(help="Strength of the nudge.")]
 Rate = Annotated[float, typer.Option(help="Step size of the optimizer.")]
@@ -60,7 +60,7 @@ def relaxation(
     epochs: Epochs = 3,
     radius: Radius = 0.9,
     beta: Beta = None,
-    batch: Annotated[int, typer.Option(help="Test samples to relax.")] = 64,
+    batch: Annotated[int, typer.Option(help="Test samples to relax.", min=1)] = 64,
     seed: Seed = 42,
     output: Output = None,
     as_json: AsJson = False,
@@ -72,6 +72,7 @@ def relaxation(
       toreqprop plot relaxation
       toreqprop plot relaxation --model hopfield --output r.png
     """
+    _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.relaxation_data(net, x[:batch], y[:batch])
     _deliver("relaxation", data, plots.relaxation_figure, output, as_json)
@@ -97,6 +98,7 @@ def trajectories(
       toreqprop plot trajectories
       toreqprop plot trajectories --sample 3 --beta 0.5
     """
+    _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.trajectory_data(net, x, y, sample=sample)
     _deliver("trajectories", data, plots.trajectory_figure, output, as_json)
@@ -113,7 +115,7 @@ def alignment(
     epochs: Epochs = 3,
     radius: Radius = 0.9,
     beta: Beta = None,
-    batch: Annotated[int, typer.Option(help="Samples in the certified batch.")] = 64,
+    batch: Annotated[int, typer.Option(help="Samples in the certified batch.", min=1)] = 64,
     seed: Seed = 42,
     output: Output = None,
     as_json: AsJson = False,
@@ -125,6 +127,7 @@ def alignment(
       toreqprop plot alignment
       toreqprop plot alignment --gradient coupled --beta 0.5
     """
+    _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, None)
     certificates = {}
     for name in gradient or ("one_sided", "centered", "holomorphic"):
@@ -155,6 +158,7 @@ def spectrum(
       toreqprop plot spectrum
       toreqprop plot spectrum --learning-rate 0.05
     """
+    _check_drawing(output, as_json)
     runs = {}
     for title, bounded in (("with the spectral bound", True), ("without it", False)):
         net, (x, y), _ = _network(task, model, hidden, radius, seed, None, spectral_norm=bounded)
@@ -186,6 +190,7 @@ def training(
       toreqprop plot training
       toreqprop plot training --task cartpole --epochs 5
     """
+    _check_drawing(output, as_json)
     config = TrainingConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     runs = {}
     for title, bounded in (("EP, spectral bound", True), ("EP without it", False)):
@@ -195,6 +200,12 @@ def training(
     baseline = BackpropMLP(x.shape[1], hidden, int(y.max()) + 1)
     runs["backpropagation"] = fit(baseline, x, y, config, validation=test)
     _deliver("training", plots.training_data(runs), plots.training_figure, output, as_json)
+
+
+def _check_drawing(output: Path | None, as_json: bool) -> None:
+    """Refuse before anything is trained what could not be drawn."""
+    if output is not None or not as_json:
+        need_matplotlib()
 
 
 def _deliver(

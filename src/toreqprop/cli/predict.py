@@ -17,7 +17,7 @@ from toreqprop.atomic import write_atomically
 from toreqprop.checkpoint import Checkpoint
 from toreqprop.cli import samples
 from toreqprop.cli.predictor import Predictor, restore
-from toreqprop.errors import InvalidInputError
+from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.tasks.tables import read_table
 
 CHECKPOINT = Annotated[Path, typer.Argument(help="The folder `toreqprop train --output` wrote.")]
@@ -123,10 +123,16 @@ def _read(
             columns=predictor.columns,
             needs_target=needs_target,
         )
+        if predictor.labels is None and table.numbers is not None:
+            return table.features, table.numbers
         return table.features, table.target
-    settings = stored.about
     # The seed decides which samples of a task are test data.
-    seed, full = settings["training"]["seed"], settings["data"]["full"]
+    try:
+        seed, full = stored.about["training"]["seed"], stored.about["data"]["full"]
+    except (KeyError, TypeError):
+        raise CheckpointError(
+            "The checkpoint does not say which part of a task it was trained on: train it again."
+        ) from None
     test = samples.from_task(samples.read_task(data, seed, full, data_dir), 0.0, seed).test
     assert test is not None
     return test

@@ -50,20 +50,29 @@ class Predictor:
                 raise InvalidInputError(f"The target {self.target_name!r} is text, not numbers.")
             scaled = self.target_scaling(y.astype(np.float64))
             return torch.from_numpy(scaled.astype(np.float32)).reshape(-1, 1)
-        known = {label: k for k, label in enumerate(self.labels.tolist())}
-        unknown = [label for label in y.tolist() if label not in known]
+        # As text, so that a task's 7 and a CSV file's 7 are one label and 007 is another.
+        known = {str(label): k for k, label in enumerate(self.labels.tolist())}
+        written = [str(label) for label in y.tolist()]
+        unknown = [label for label in written if label not in known]
         if unknown:
             raise InvalidInputError(
                 f"The target {self.target_name!r} has the label {unknown[0]!r}, which the model "
                 "was not trained on."
             )
-        return torch.tensor([known[label] for label in y.tolist()])
+        return torch.tensor([known[label] for label in written])
 
     @torch.no_grad()
     def outputs(self, raw: np.ndarray) -> Tensor:
         """What the model gives for raw rows: logits, or scaled numbers."""
         self.model.eval()
-        return torch.cat([self.model(part) for part in self.inputs(raw).split(1000)])
+        found = torch.cat([self.model(part) for part in self.inputs(raw).split(1000)])
+        width = 1 if self.labels is None else len(self.labels)
+        if found.shape != (len(raw), width):
+            raise CheckpointError(
+                f"The model has outputs of shape {tuple(found.shape[1:])} for {width} of the "
+                "checkpoint: train it again."
+            )
+        return found
 
     def predict(self, raw: np.ndarray) -> np.ndarray:
         """The most likely label, or the number, of each row."""
@@ -143,21 +152,67 @@ def describe(predictor: Predictor) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def restore(checkpoint: Checkpoint) -> Predictor:
-    """The predictor of a checkpoint that `toreqprop train` wrote."""
-    try:
-        about = checkpoint.about["predictor"]
-        arrays = {name: tensor.numpy() for name, tensor in checkpoint.arrays.items()}
-        return Predictor(
-            checkpoint.model,
-            int(about["features"]),
-            Scaling(arrays["mean"], arrays["scale"]),
-            Scaling(arrays["target_mean"], arrays["target_scale"]),
-            None if about["labels"] is None else np.array(about["labels"]),
-            about["target"],
-            None if about["columns"] is None else tuple(about["columns"]),
-        )
-    except (KeyError, TypeError):
+    """The predictor of a checkpoint that `toreqprop train` wrote.
+
+    Raises:
+        CheckpointError: another program wrote it, or its parts contradict each other.
+    """
+    about = checkpoint.about.get("predictor")
+    arrays = {name: tensor.numpy() for name, tensor in checkpoint.arrays.items()}
+    names = ("mean", "scale", "target_mean", "target_scale")
+    if (
+        not isinstance(about, dict)
+        or not {"features", "target", "columns", "labels"} <= set(about)
+        or not set(names) <= set(arrays)
+    ):
         raise CheckpointError(
             "The checkpoint holds a model but not how to read data: `toreqprop train` did not "
             "write it."
-        ) from None
+        )
+    features, columns = about["features"], about["columns"]
+    if type(features) is not int or features < 1:
+        raise CheckpointError(f"The checkpoint has {features!r} features: train it again.")
+    if columns is not None:
+        if not isinstance(columns, list) or not all(isinstance(c, str) for c in columns):
+            raise CheckpointError("The checkpoint's columns are not names: train it again.")
+        if len(columns) != features:
+            raise CheckpointError(
+                f"The checkpoint names {len(columns)} columns and has {features} features: train "
+                "it again."
+            )
+    if not isinstance(about["target"], str):
+        raise CheckpointError("The checkpoint's target is no name: train it again.")
+    scaling = _scaling(arrays["mean"], arrays["scale"], features)
+    target_scaling = _scaling(arrays["target_mean"], arrays["target_scale"], 1)
+    labels = None if about["labels"] is None else _labels(about["labels"])
+    return Predictor(
+        checkpoint.model,
+        features,
+        scaling,
+        target_scaling,
+        labels,
+        about["target"],
+        None if columns is None else tuple(columns),
+    )
+
+
+def _labels(stored: Any) -> np.ndarray:
+    """Labels in the type they had: all texts, all whole numbers or all fractions, no two alike."""
+    kinds = {type(label) for label in stored} if isinstance(stored, list) else set()
+    if kinds not in ({str}, {int}, {float}) or len(set(stored)) < len(stored) or len(stored) < 2:
+        raise CheckpointError("The checkpoint's labels are no list of classes: train it again.")
+    if kinds != {int}:
+        return np.array(stored)
+    large = max(stored) >= 2**63
+    if min(stored) < (0 if large else -(2**63)) or max(stored) >= 2**64:
+        raise CheckpointError("The checkpoint's labels are beyond 64 bits: train it again.")
+    return np.array(stored, np.uint64 if large else np.int64)
+
+
+def _scaling(mean: np.ndarray, scale: np.ndarray, width: int) -> Scaling:
+    for values in (mean, scale):
+        if values.shape not in ((), (1,), (width,)) or values.dtype != np.float64:
+            raise CheckpointError("The checkpoint's scaling has another shape: train it again.")
+    if not np.isfinite(mean).all() or not (np.isfinite(scale) & (scale > 0)).all():
+        raise CheckpointError("The checkpoint's scaling is not finite: train it again.")
+    return Scaling(mean, scale)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +46,27 @@ class Output:
         """The checkpoint to go on from."""
         if self.folder is None or not self.resume or not checkpoints.exists(self.folder):
             return None
-        return checkpoints.load(self.folder)
+        found = checkpoints.load(self.folder)
+        _check_history(found, self.folder)
+        return found
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other trainings out of the folder for as long as the block lasts.
+
+        The lock is the system's and on the folder itself: it ends with this process, however that
+        ends, and leaves nothing behind.
+        """
+        if self.folder is None:
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder} cannot be written: {error.strerror}.") from None
+        with lock_folder(self.folder):
+            self.check()  # a training that was here a moment ago may have left a checkpoint
+            yield
 
     def after_interruption(self) -> str:
         """What is left of a training that was stopped."""
@@ -57,9 +80,57 @@ class Output:
         return f"Epoch {epoch_of(now)} is kept in {self.folder}: repeat with --resume to go on."
 
 
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder, where the system can lock one.
+
+    Raises:
+        InvalidInputError: another process holds it.
+    """
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"Another training writes into {folder}: wait for its end or choose another "
+                "--output."
+            ) from None
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
+    finally:
+        os.close(handle)
+
+
 def epoch_of(text: str) -> int:
     """The last finished epoch, by the text of a checkpoint's JSON."""
     return json.loads(text)["training"]["epoch"]
+
+
+HISTORY = ("epoch", "loss", "free_steps", "nudged_steps", "validation")
+"""What every row of a checkpoint's history has at least."""
+
+
+def _check_history(found: Checkpoint, folder: Path) -> None:
+    """Refuse to go on from a checkpoint without its training and one row for each epoch of it."""
+    rows = found.about.get("history")
+    if (
+        found.training is None
+        or not isinstance(rows, list)
+        or not all(isinstance(row, dict) and set(HISTORY) <= set(row) for row in rows)
+        or [row["epoch"] for row in rows] != list(range(1, found.training.epoch + 1))
+    ):
+        raise CheckpointError(
+            f"The checkpoint in {folder} does not say what its epochs measured: start anew with "
+            "--fresh."
+        )
 
 
 def check_same(

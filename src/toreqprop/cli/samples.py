@@ -64,6 +64,10 @@ def is_task(source: str) -> bool:
 def read_task(source: str, seed: int, full: bool, data_dir: Path | None) -> Dataset:
     """A task's data, looked for in ``data_dir`` first."""
     if data_dir is not None:
+        if not data_dir.is_dir():
+            raise InvalidInputError(
+                f"The data folder {data_dir} does not exist; give an existing one."
+            )
         os.environ[DATA_VARIABLE] = str(data_dir)
     return get(source).load(seed, full)
 
@@ -87,15 +91,17 @@ def from_table(table: Table, regression: bool | None, fraction: float, seed: int
     """A file's samples; ``regression`` None lets the target decide: a fraction means numbers."""
     target = table.target
     assert target is not None
+    numbers = table.numbers
     if regression is None:
-        regression = target.dtype.kind == "f"
-    if regression and target.dtype.kind == "U":
-        raise InvalidInputError(
-            f"{table.name}: the target {table.target_name!r} is text, such as {target[0]!s}; "
-            "--regression needs numbers."
-        )
-    target = target.astype(np.float64) if regression else target
-    if not regression:
+        regression = numbers is not None and bool((numbers != np.round(numbers)).any())
+    if regression:
+        if numbers is None:
+            raise InvalidInputError(
+                f"{table.name}: the target {table.target_name!r} is text, such as {target[0]!s}; "
+                "--regression needs numbers."
+            )
+        target = numbers
+    else:
         _check_classes(table, target, fraction)
     rows = np.arange(len(target))
     train, held = rows, None

@@ -159,7 +159,9 @@ def train(
             "data": {"name": found.name, "sha256": found.sha256, "full": full},
             "validation_fraction": fraction,
         }
-        result = _train(predictor_for(found, net, labels), found, config, plan, where, tensorboard)
+        with where.locked():
+            predictor = predictor_for(found, net, labels)
+            result = _train(predictor, found, config, plan, where, tensorboard)
     result = {
         "data": found.name,
         "model": model,

@@ -74,6 +74,6 @@ class TrainingLog:
         )
         if self._writer is not None:
             for name, value in row.items():
-                if name != "epoch" and value is not None:
+                if name != "epoch" and isinstance(value, int | float):
                     self._writer.add_scalar(name, value, row["epoch"])
             self._writer.flush()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop import checks
+from toreqprop.errors import DataUnavailableError, InvalidInputError, LostWorkError
+from toreqprop.processes import perform_all, tell
 
 if TYPE_CHECKING:
     from toreqprop.bench.hyperparameters import ModelName, TaskSettings
     from toreqprop.bench.tuning import Budget, Trial
-
-Search = tuple[str, "ModelName", "list[Trial] | str"]
+    from toreqprop.bench.tuning_journal import Journal
+    from toreqprop.processes import Work
 
 
 def tune(
@@ -44,22 +47,21 @@ def tune(
 ) -> None:
     """Search the hyperparameters of both models, on validation splits of the training data.
 
-    The test data is never used. Both models get the same number of trials, the first of which are
-    the settings in use now.
+    Stop it at any time and run it again: finished searches are kept. The test data is never used.
+    Both models get the same number of trials, the first of which are the settings in use now.
 
     \b
     Examples:
       toreqprop tune digits --trials 20
       toreqprop tune mnist fashion --full-data --jobs 1
     """
-    missing = [name for name in ("optuna", "joblib") if find_spec(name) is None]
-    if missing:
-        raise InvalidInputError(
-            f'Tuning needs {" and ".join(missing)}: run `pip install "toreqprop[bench,tune]"`.'
-        )
+    if find_spec("optuna") is None:
+        raise InvalidInputError('Tuning needs optuna: run `pip install "toreqprop[tune]"`.')
+    checks.whole_number("--jobs", jobs, 1)
     from toreqprop.bench import hyperparameters as file
     from toreqprop.bench.rows import ROWS, WITH_MORE_DATA, base, task_of
     from toreqprop.bench.tuning import Budget, best, describe_validation, record
+    from toreqprop.bench.tuning_journal import Journal
     from toreqprop.tasks import files
 
     names = tasks or list(WITH_MORE_DATA if full_data else ROWS)
@@ -86,64 +88,88 @@ def tune(
             entry |= changed
         elif changed and base(name) not in names:
             raise InvalidInputError(f"{name} is trained like {base(name)}: tune both at once.")
-    found: dict[str, dict[Any, list[Trial]]] = {}
+    request = {
+        "names": names, "full": full_data, "budget": asdict(budget), "changed": changed,
+    }  # fmt: skip
+    journal = Journal.of(output, request, start)
+    start = journal.start
     written: list[str] = []
+
+    def finish(name: str) -> None:
+        found = journal.found.get(name, {})
+        if len(found) < len(file.searched(name)):
+            return
+        entry_name = file.variant(name, full_data)
+        ordered = {each: found[each] for each in file.searched(name)}
+        validation = describe_validation(name, full_data, splits)
+        length = file.settings(name, full_data, start).epochs
+        content["tasks"][entry_name] = record(
+            name, start["tasks"][entry_name], length, ordered, budget, validation
+        )
+        file.write(output, content)
+        console.print(f"{name}: written to {output}")
+        written.append(name)
+
+    def done(key: tuple[str, ModelName], future: Future[list[Trial]]) -> None:
+        name, model = key
+        try:
+            result = future.result()
+        except (DataUnavailableError, LostWorkError) as error:
+            console.print(f"{name}: not tuned. {error}", style="yellow", markup=False)
+            failed.append(name)
+            return
+        journal.add(name, model, result)
+        choice = best(result)
+        console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
+        finish(name)
+
+    failed: list[str] = []
     try:
-        for name, model, result in _search_all(start, names, full_data, budget, jobs):
-            if isinstance(result, str):
-                console.print(f"{name}: not tuned. {result}", style="yellow", markup=False)
-                continue
-            found.setdefault(name, {})[model] = result
-            choice = best(result)
-            console.print(f"{name}, {model}: {choice.mean:.2f} % with {choice.settings}")
-            if len(found[name]) == len(file.searched(name)):
-                entry_name = file.variant(name, full_data)
-                ordered = {each: found[name][each] for each in file.searched(name)}
-                validation = describe_validation(name, full_data, splits)
-                length = file.settings(name, full_data, start).epochs
-                content["tasks"][entry_name] = record(
-                    name, start["tasks"][entry_name], length, ordered, budget, validation
-                )
-                file.write(output, content)
-                console.print(f"{name}: written to {output}")
-                written.append(name)
+        for name in journal.found:
+            finish(name)
+        perform_all(
+            _searches(journal, names, full_data, budget),
+            jobs,
+            lambda news: typer.echo(news, err=True),
+            done,
+            on_lost=lambda keys: console.print(
+                f"A process was killed; searched again: {', '.join(k[0] for k in keys)}."
+            ),
+        )
     except KeyboardInterrupt:
-        kept = f"{', '.join(written)}: kept in {output}." if written else "Nothing was written."
-        console.print(f"{kept} A search under way is lost.", markup=False)
+        kept = sum(len(models) for models in journal.found.values())
+        console.print(
+            f"{kept} finished searches are kept; the same command does the rest.", markup=False
+        )
         raise
+    journal.end()
     if as_json:
-        chosen = {name: content["tasks"][file.variant(name, full_data)] for name in found}
+        chosen = {name: content["tasks"][file.variant(name, full_data)] for name in written}
         typer.echo(json.dumps(chosen, indent=2))
+    if failed and not written:
+        raise typer.Exit(1)
 
 
-def _search_all(
-    content: dict[str, Any], names: list[str], full: bool, budget: Budget, jobs: int
-) -> Iterator[Search]:
-    from joblib import Parallel, delayed
-
+def _searches(
+    journal: Journal, names: list[str], full: bool, budget: Budget
+) -> dict[tuple[str, ModelName], Work]:
+    """The searches that are left to do, by row and model."""
     from toreqprop.bench.hyperparameters import searched, settings
 
-    work = (
-        delayed(_search)(name, model, settings(name, full, content), full, budget)
+    return {
+        (name, model): (_search, (name, model, settings(name, full, journal.start), full, budget))
         for name in names
         for model in searched(name)
-    )
-    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+        if model not in journal.found.get(name, {})
+    }
 
 
-def _search(name: str, model: ModelName, start: TaskSettings, full: bool, budget: Budget) -> Search:
-    import torch
-
+def _search(
+    name: str, model: ModelName, start: TaskSettings, full: bool, budget: Budget
+) -> list[Trial]:
     from toreqprop.bench.tuning import search
 
-    torch.set_num_threads(1)
-
     def said(number: int, trial: Trial) -> None:
-        typer.echo(
-            f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %", err=True
-        )
+        tell(f"{name}, {model}: trial {number} of {budget.trials}, {trial.mean:.2f} %")
 
-    try:
-        return name, model, search(name, model, start, budget, full=full, on_trial=said)
-    except DataUnavailableError as error:
-        return name, model, str(error)
+    return search(name, model, start, budget, full=full, on_trial=said)

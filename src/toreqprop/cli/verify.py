@@ -101,9 +101,10 @@ def verify(
         with display:
             found = run_jobs(todo, records, processes, display, fresh=fresh)
     except KeyboardInterrupt:
+        kept = sum(records.load(job) is not None for job in todo)
         console.print(
-            f"{display.done} of {display.total} experiments are finished and kept in "
-            f"{records.folder}; the same command does the rest.",
+            f"{kept} of {len(todo)} experiments are finished and kept in {records.folder}; the "
+            "same command does the rest.",
             highlight=False,
         )
         raise

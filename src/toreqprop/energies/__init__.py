@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from toreqprop.energies.activations import Activation, HardSigmoid, Linear, Sigmoid, Tanh
+from toreqprop.energies.activations import (
+    ACTIVATIONS,
+    Activation,
+    ClippedReLU,
+    HardSigmoid,
+    LeakyReLU,
+    Linear,
+    Sigmoid,
+    Softplus,
+    Tanh,
+)
 from toreqprop.energies.attention import (
     AttentionEnergy,
     AttentionField,
     attention_lipschitz,
     energy_attention_lipschitz,
 )
-from toreqprop.energies.attention_stack import AttentionStackEnergy, AttentionStackField
-from toreqprop.energies.base import Energy, Gradients, Layerwise, Params, VectorField, Wants
+from toreqprop.energies.attention_stack import AttentionStackField
+from toreqprop.energies.base import Energy, Gradients, Layerwise, Pairs, Params, VectorField, Wants
 from toreqprop.energies.convolution_norms import (
     ConvolutionBall,
     convolution_bound,
     convolution_norm,
 )
-from toreqprop.energies.convolutional import ConvolutionalEnergy, PooledConvolution
+from toreqprop.energies.couplings import (
+    COUPLINGS,
+    AttentionCoupling,
+    ConvolutionCoupling,
+    Coupling,
+    FlattenCoupling,
+    IdentityCoupling,
+    LinearCoupling,
+    ReshapeCoupling,
+)
 from toreqprop.energies.dense import DenseEnergy, DenseField, DenseParams
-from toreqprop.energies.layered import LayeredEnergy
 from toreqprop.energies.nudging import (
-    AsymmetryCorrection,
     ClampNudge,
     CostNudge,
     LinearNudge,
     Nudge,
+    Opposed,
 )
+from toreqprop.energies.pairs import Pair
 from toreqprop.energies.parametrizations import (
     NearIdentity,
     SpectralBall,
@@ -40,40 +59,54 @@ from toreqprop.energies.pooling import (
     Pooling,
     SoftPooling,
 )
-from toreqprop.energies.system import System, neurons, per_sample, sample_norm
+from toreqprop.energies.stack import Skip, StackEnergy
+from toreqprop.energies.system import PairSystem, System, neurons, per_sample, sample_norm
 
 __all__ = [
+    "ACTIVATIONS",
+    "COUPLINGS",
     "POOLINGS",
     "Activation",
-    "AsymmetryCorrection",
+    "AttentionCoupling",
     "AttentionEnergy",
     "AttentionField",
-    "AttentionStackEnergy",
     "AttentionStackField",
     "AveragePooling",
     "ClampNudge",
+    "ClippedReLU",
     "ConvolutionBall",
-    "ConvolutionalEnergy",
+    "ConvolutionCoupling",
     "CostNudge",
+    "Coupling",
     "DenseEnergy",
     "DenseField",
     "DenseParams",
     "Energy",
+    "FlattenCoupling",
     "Gradients",
     "HardSigmoid",
-    "LayeredEnergy",
+    "IdentityCoupling",
     "Layerwise",
+    "LeakyReLU",
     "Linear",
+    "LinearCoupling",
     "LinearNudge",
     "MaxPooling",
     "NearIdentity",
     "Nudge",
+    "Opposed",
+    "Pair",
+    "PairSystem",
+    "Pairs",
     "Params",
-    "PooledConvolution",
     "Pooling",
+    "ReshapeCoupling",
     "Sigmoid",
+    "Skip",
     "SoftPooling",
+    "Softplus",
     "SpectralBall",
+    "StackEnergy",
     "Symmetric",
     "SymmetricBall",
     "System",

@@ -1,40 +1,73 @@
-"""Activations σ, each with the convex potential G whose gradient is σ⁻¹."""
+"""Activations σ, each with its convex potential G, ``G' = σ⁻¹``, and its exact differences."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.energies.pairs import Pair, Signal
+from toreqprop.errors import InvalidInputError
+
+HIGHER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+"""Where differences are taken that have no form without cancellation."""
 
 
-class Activation(Protocol):
-    """σ and what EP needs of it, elementwise.
+class Activation(ABC):
+    """A monotone σ and what EP needs of it, elementwise.
 
     ``analytic`` says that σ extends to complex arguments (needed by holomorphic EP);
-    ``slope`` bounds |σ'| and turns the norm of a weight matrix into a Lipschitz constant.
+    ``slope`` bounds σ' and turns the norm of a weight matrix into a Lipschitz constant; ``reach``
+    bounds ``|σ|``.
     """
 
-    analytic: ClassVar[bool]
-    slope: ClassVar[float]
+    analytic: ClassVar[bool] = False
+    slope: ClassVar[float] = 1.0
 
+    @property
+    def reach(self) -> float:
+        return 1.0
+
+    @abstractmethod
     def __call__(self, preactivation: Tensor) -> Tensor:
         """σ(u)."""
 
+    @abstractmethod
     def inverse(self, state: Tensor) -> Tensor:
         """A u with σ(u) = s, finite also at the edge of σ's range."""
 
+    @abstractmethod
     def potential(self, state: Tensor) -> Tensor:
         """G(s), elementwise, with G' = σ⁻¹."""
 
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and half the difference of ``σ(center ± shift)``, the latter without cancellation.
+
+        Override it with a closed form; this one takes the difference in double precision.
+        """
+        dtype = HIGHER.get(center.dtype, center.dtype)
+        c, d = center.to(dtype), shift.to(dtype)
+        up, down = self(c + d), self(c - d)
+        return (0.5 * (up + down)).to(center.dtype), (0.5 * (up - down)).to(center.dtype)
+
+
+def activated(activation: Activation, preactivation: Signal) -> Signal:
+    """σ of one signal, or of two carried as a pair."""
+    if isinstance(preactivation, Pair):
+        return Pair(*activation.pair(preactivation.center, preactivation.shift))
+    return activation(preactivation)
+
 
 @dataclass(frozen=True)
-class Tanh:
+class Tanh(Activation):
     """σ(u) = tanh u, G(s) = s·atanh(s) + ½·log(1 − s²)."""
 
     analytic: ClassVar[bool] = True
-    slope: ClassVar[float] = 1.0
 
     def __call__(self, preactivation: Tensor) -> Tensor:
         return torch.tanh(preactivation)
@@ -48,33 +81,25 @@ class Tanh:
         up, down = (1 + state).clamp_min(0), (1 - state).clamp_min(0)
         return 0.5 * (torch.xlogy(up, up) + torch.xlogy(down, down))
 
-
-@dataclass(frozen=True)
-class HardSigmoid:
-    """σ(u) = clip(u, 0, 1), G(s) = ½·s² on the box [0, 1]."""
-
-    analytic: ClassVar[bool] = False
-    slope: ClassVar[float] = 1.0
-
-    def __call__(self, preactivation: Tensor) -> Tensor:
-        return preactivation.clamp(0.0, 1.0)
-
-    def inverse(self, state: Tensor) -> Tensor:
-        return state
-
-    def potential(self, state: Tensor) -> Tensor:
-        return 0.5 * state * state
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """``s(1 − t²)/(1 − s²t²)`` and ``t(1 − s²)/(1 − s²t²)``, ``s = tanh c``, ``t = tanh d``."""
+        s, t = torch.tanh(center), torch.tanh(shift)
+        if not t.is_complex():  # a saturated shift on a saturated center would divide by zero
+            edge = 1.0 - torch.finfo(t.dtype).eps
+            t = t.clamp(-edge, edge)
+        a, b = s * s, t * t
+        whole = 1 - a * b
+        return s * (1 - b) / whole, t * (1 - a) / whole
 
 
 @dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(Activation):
     """σ(u) = 1/(1 + e^(2−4u)), `HardSigmoid` made smooth: G(s) = ½s + ¼·(s·log s + (1−s)·log(1−s)).
 
     Its states lie in (0, 1) and its slope is at most one.
     """
 
     analytic: ClassVar[bool] = True
-    slope: ClassVar[float] = 1.0
 
     def __call__(self, preactivation: Tensor) -> Tensor:
         return torch.sigmoid(4 * preactivation - 2)
@@ -87,13 +112,122 @@ class Sigmoid:
         up, down = state.clamp_min(0), (1 - state).clamp_min(0)
         return 0.5 * state + 0.25 * (torch.xlogy(up, up) + torch.xlogy(down, down))
 
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """As σ(u) = ½(1 + tanh(2u − 1))."""
+        mean, half = Tanh().pair(2 * center - 1, 2 * shift)
+        return 0.5 * (1 + mean), 0.5 * half
+
 
 @dataclass(frozen=True)
-class Linear:
+class HardSigmoid(Activation):
+    """σ(u) = clip(u, 0, 1), G(s) = ½·s² on the box [0, 1]."""
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return preactivation.clamp(0.0, 1.0)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        return state
+
+    def potential(self, state: Tensor) -> Tensor:
+        return 0.5 * state * state
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        return _clipped(center, shift, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ClippedReLU(Activation):
+    """σ(u) = clip(u, 0, height), G(s) = ½·s² on the box: ReLU6 with ``height=6``."""
+
+    height: float = 6.0
+
+    def __post_init__(self) -> None:
+        if not self.height > 0:
+            raise InvalidInputError(f"height must be > 0, got {self.height}. Typical: 1 to 6.")
+
+    @property
+    def reach(self) -> float:
+        return self.height
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return preactivation.clamp(0.0, self.height)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        return state
+
+    def potential(self, state: Tensor) -> Tensor:
+        return 0.5 * state * state
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        return _clipped(center, shift, 0.0, self.height)
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """σ(u) = u for u > 0, leak·u below; G(s) = ½·s², divided by the leak below zero."""
+
+    leak: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.leak <= 1:
+            raise InvalidInputError(
+                f"leak must be in (0, 1], got {self.leak}: at zero the inverse is not defined."
+            )
+
+    @property
+    def reach(self) -> float:
+        return float("inf")
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return F.leaky_relu(preactivation, self.leak)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        return torch.where(state > 0, state, state / self.leak)
+
+    def potential(self, state: Tensor) -> Tensor:
+        return 0.5 * state * self.inverse(state)
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """``leak·u + (1 − leak)·max(u, 0)``, each part without cancellation."""
+        mean, half = _clipped(center, shift, 0.0, torch.inf)
+        return torch.lerp(mean, center, self.leak), torch.lerp(half, shift, self.leak)
+
+
+@dataclass(frozen=True)
+class Softplus(Activation):
+    """σ(u) = log(1 + e^u): smooth, monotone, unbounded; G by the dual of ``∫σ``."""
+
+    @property
+    def reach(self) -> float:
+        return float("inf")
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return F.softplus(preactivation)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        s = state.clamp_min(torch.finfo(state.dtype).tiny)
+        return s + torch.log(-torch.expm1(-s))
+
+    def potential(self, state: Tensor) -> Tensor:
+        u = self.inverse(state)
+        return state * u - _softplus_integral(u)
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """``½·log(σ-ratio) = ½·log1p(sigmoid(c − d)·(e^{2d} − 1))``, c the center, d the shift."""
+        up, down = center + shift, center - shift
+        half = 0.5 * torch.log1p(torch.sigmoid(down) * torch.expm1(2 * shift))
+        return 0.5 * (F.softplus(up) + F.softplus(down)), half
+
+
+@dataclass(frozen=True)
+class Linear(Activation):
     """σ(u) = u, G(s) = ½·s²: equilibria are solutions of linear systems, known in closed form."""
 
     analytic: ClassVar[bool] = True
-    slope: ClassVar[float] = 1.0
+
+    @property
+    def reach(self) -> float:
+        return float("inf")
 
     def __call__(self, preactivation: Tensor) -> Tensor:
         return preactivation
@@ -103,3 +237,37 @@ class Linear:
 
     def potential(self, state: Tensor) -> Tensor:
         return 0.5 * state * state
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        return center, shift
+
+
+ACTIVATIONS: dict[str, type[Activation]] = {
+    "tanh": Tanh,
+    "sigmoid": Sigmoid,
+    "hard_sigmoid": HardSigmoid,
+    "clipped_relu": ClippedReLU,
+    "leaky_relu": LeakyReLU,
+    "softplus": Softplus,
+    "linear": Linear,
+}
+"""Every activation; the contract tests run through it."""
+
+
+def _clipped(center: Tensor, shift: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """``clip(c ± d)``: what is left of ±d after clipping, so that nothing of size c cancels."""
+    below, above = low - center, high - center
+    up = torch.minimum(torch.maximum(shift, below), above)
+    down = torch.minimum(torch.maximum(-shift, below), above)
+    return center + 0.5 * (up + down), 0.5 * (up - down)
+
+
+def _softplus_integral(u: Tensor) -> Tensor:
+    """``∫_{−∞}^u log(1 + e^v) dv``; above zero by ``H(u) + H(−u) = π²/6 + u²/2``."""
+    z = torch.exp(-u.abs())
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    total = torch.zeros_like(u)
+    for node, weight in zip(0.5 * (nodes + 1), 0.5 * weights, strict=True):
+        # The integrand log(1 + z)/z is smooth on [0, 1]: 16 points are exact to rounding.
+        total = total + weight * torch.log1p(node * z) / node
+    return torch.where(u > 0, np.pi**2 / 6 + 0.5 * u * u - total, total)

@@ -8,14 +8,16 @@ max_length) outside the state; a shorter sequence uses its upper left corner.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop.energies.activations import Activation, Tanh
-from toreqprop.energies.base import Energy, Params, VectorField
+from toreqprop.energies.base import Energy, Params, Signals, VectorField
+from toreqprop.energies.dense import gamma
+from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
 from toreqprop.solution import State
 
 
@@ -47,6 +49,7 @@ class AttentionEnergy(Energy):
 
     heads: int = 2
     activation: Activation = Tanh()
+    pairs: ClassVar[bool] = True
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return x, params[2][:, : x.shape[1], : x.shape[1]]
@@ -54,14 +57,31 @@ class AttentionEnergy(Energy):
     def initial_state(self, drive: Params, params: Params) -> State:
         return (self.activation(drive[0]),)
 
-    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+    def preactivation(self, state: Signals, drive: Params, params: Params) -> Signals:
         query, key, _ = params
         q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
         attention = softmax(q @ k.mT + drive[1])
         asked, answered = merge_heads(attention @ k), merge_heads(attention.mT @ q)
         return (drive[0] + asked @ query + answered @ key,)
 
-    def interaction(self, state: State, x: Tensor, params: Params) -> Tensor:
+    def rounding(self, state: State, x: Tensor, params: Params) -> State:
+        query, key, _ = params
+        bias = self.prepare(x, params)[1]
+        q, k = (_projected(state[0], w, self.heads) for w in (query, key))
+        shares, error = _attention_rounding(q, k, bias, 1.0)
+        size = q[0].shape[-1] * self.heads
+        total = gamma(4) * x.abs()
+        for weight, near, along in ((query, k, shares), (key, q, shares.mT)):
+            spread = error if along is shares else error.mT
+            mixed = along @ near[0].abs()
+            off = spread @ near[0].abs() + along @ near[1] + gamma(x.shape[1] + 2) * mixed
+            total = total + merge_heads(off + gamma(size + 4) * mixed) @ weight.abs()
+        return (total * (1 + gamma(size)),)
+
+    def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
+        return energy_attention_lipschitz(params, self.heads, params[0].shape[-1])
+
+    def interaction(self, state: Signals, x: Tensor, params: Params) -> Signal:
         query, key, _ = params
         drive, bias = self.prepare(x, params)
         q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
@@ -79,6 +99,7 @@ class AttentionField(VectorField):
     heads: int = 2
     causal: bool = False
     activation: Activation = Tanh()
+    pairs: ClassVar[bool] = True
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return x, masked(params[4], x.shape[1], self.causal)
@@ -86,11 +107,24 @@ class AttentionField(VectorField):
     def initial_state(self, drive: Params, params: Params) -> State:
         return (self.activation(drive[0]),)
 
-    def preactivation(self, state: State, drive: Params, params: Params) -> State:
+    def preactivation(self, state: Signals, drive: Params, params: Params) -> Signals:
         return (drive[0] + attend(state[0], params[:4], drive[1], self.heads),)
 
+    def rounding(self, state: State, x: Tensor, params: Params) -> State:
+        query, key, value, output, _ = params
+        bias = self.prepare(x, params)[1]
+        q, k, v = (_projected(state[0], w, self.heads) for w in (query, key, value))
+        shares, error = _attention_rounding(q, k, bias, q[0].shape[-1] ** -0.5)
+        size = q[0].shape[-1] * self.heads
+        mixed = shares @ v[0].abs()
+        off = error @ v[0].abs() + shares @ v[1] + gamma(x.shape[1] + size + 6) * mixed
+        return ((merge_heads(off) @ output.abs().mT + gamma(4) * x.abs()) * (1 + gamma(size)),)
 
-def attend(source: Tensor, weights: Params, bias: Tensor, heads: int) -> Tensor:
+    def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
+        return attention_lipschitz(params, self.heads, params[0].shape[-1])
+
+
+def attend(source: Signal, weights: Params, bias: Tensor, heads: int) -> Signal:
     """Standard multi-head attention ``W_u softmax(q·k/√d + b) v`` of ``source`` to itself."""
     query, key, value, output = weights
     q, k, v = (split_heads(source, w, heads) for w in (query, key, value))
@@ -98,12 +132,12 @@ def attend(source: Tensor, weights: Params, bias: Tensor, heads: int) -> Tensor:
     return merge_heads(attention @ v) @ output.mT
 
 
-def split_heads(state: Tensor, weight: Tensor, heads: int) -> Tensor:
+def split_heads(state: Signal, weight: Tensor, heads: int) -> Signal:
     """``W s`` by head: (batch, heads, length, size)."""
     return F.linear(state, weight).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def merge_heads(parts: Tensor) -> Tensor:
+def merge_heads(parts: Signal) -> Signal:
     """The inverse layout: (batch, length, heads · size)."""
     return parts.transpose(1, 2).flatten(2)
 
@@ -117,20 +151,49 @@ def masked(bias: Tensor, length: int, causal: bool) -> Tensor:
     return part.masked_fill(later, -torch.inf)
 
 
-def softmax(logits: Tensor) -> Tensor:
+def softmax(logits: Signal) -> Signal:
     """Over the last dimension; of complex logits the analytic continuation."""
+    if isinstance(logits, Pair):
+        return softmax_pair(softmax(logits.center), logits.shift)
     if not logits.is_complex():
         return torch.softmax(logits, -1)
     powers = torch.exp(logits - logits.real.amax(-1, keepdim=True))
     return powers / powers.sum(-1, keepdim=True)
 
 
-def logsumexp(logits: Tensor) -> Tensor:
+def logsumexp(logits: Signal) -> Signal:
     """Over the last dimension; of complex logits the analytic continuation."""
+    if isinstance(logits, Pair):
+        value, shares = logsumexp(logits.center), softmax(logits.center)
+        return logsumexp_pair(value, shares, logits.shift)
     if not logits.is_complex():
         return torch.logsumexp(logits, -1)
     top = logits.real.amax(-1, keepdim=True)
     return torch.log(torch.exp(logits - top).sum(-1)) + top.squeeze(-1)
+
+
+def _projected(state: Tensor, weight: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """``W s`` by head, and a bound on its rounding."""
+    magnitude = split_heads(state.abs(), weight.abs(), heads)
+    return split_heads(state, weight, heads), gamma(state.shape[-1] + 2) * magnitude
+
+
+def _attention_rounding(
+    q: tuple[Tensor, Tensor], k: tuple[Tensor, Tensor], bias: Tensor, sharpness: float
+) -> tuple[Tensor, Tensor]:
+    """``softmax(τ·q·k + b)`` and a bound on its error, given bounds on those of q and k.
+
+    Logits that are off by at most D change every share by a factor within ``e^{±2D}``.
+    """
+    terms = q[0].shape[-1] + 4
+    magnitude = q[0].abs() @ k[0].abs().mT
+    off = q[0].abs() @ k[1].mT + q[1] @ (k[0].abs() + k[1]).mT + gamma(terms) * magnitude
+    logits = sharpness * (q[0] @ k[0].mT) + bias
+    finite = torch.where(torch.isfinite(bias), bias, 0.0).abs()
+    off = sharpness * off + gamma(4) * (sharpness * magnitude + finite)
+    largest = off.amax(-1, keepdim=True)
+    shares = torch.softmax(logits, -1)
+    return shares, shares * (torch.expm1(2 * largest) + gamma(logits.shape[-1] + 16))
 
 
 def energy_attention_lipschitz(params: Params, heads: int, width: int) -> float:
@@ -140,7 +203,7 @@ def energy_attention_lipschitz(params: Params, heads: int, width: int) -> float:
     ``Σ_i Var_{P_i}(v_i·M s_j + s_i·M v_j) + 2 Σ_ij P_ij v_i·M v_j``, at most
     ``2(n + 1)·width·‖M‖² + 2√n·‖M‖``, as ``Σ_i P_ij ≤ n`` for length n and ``‖s_i‖² ≤ width``.
     """
-    norms, n = _score_norms(params[0], params[1], heads), params[2].shape[-1]
+    norms, n = _score_norms(params[0].double(), params[1].double(), heads), params[2].shape[-1]
     return float((2 * (n + 1) * width * norms**2 + 2 * n**0.5 * norms).sum())
 
 
@@ -151,7 +214,7 @@ def attention_lipschitz(params: Params, heads: int, width: int) -> float:
     ``√n·‖V‖``, what moves with the attention, the covariance of scores and values, at most
     ``‖V‖·width·‖M‖·√(2(n + 1))``.
     """
-    query, key, value, output, bias = params
+    query, key, value, output, bias = (p.detach().double() for p in params)
     size, n = query.shape[0] // heads, bias.shape[-1]
     scores = _score_norms(query, key, heads) * size**-0.5
     values = value.unflatten(0, (heads, -1))

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from toreqprop.energies.base import Pairs
+from toreqprop.energies.pairs import Pair
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 
@@ -96,23 +98,56 @@ class ClampNudge:
 
 
 @dataclass(frozen=True)
-class AsymmetryCorrection:
-    """A nudge plus the force ``−(Uᵀ − U)(s − s*)`` with ``U = ∂u/∂s`` at the free equilibrium.
+class Opposed:
+    """Two phases at once: ``center + shift`` feels one nudge, ``center − shift`` the other, or
+    none, and then stays the free equilibrium.
 
-    It makes the nudged system respond as if its Jacobian were transposed, which is what the exact
-    gradient needs. ``asymmetry`` maps ``v`` to ``(Uᵀ − U) v``.
+    With ``asymmetry``, ``v ↦ (Uᵀ − U) v`` at the free equilibrium ``origin`` with ``U = ∂u/∂s``,
+    both also feel ``−(Uᵀ − U)(s − s*)``: the system then responds as if its Jacobian were
+    transposed, which is what the exact gradient of a vector field needs.
     """
 
-    nudge: Nudge
-    origin: State
-    asymmetry: Callable[[State], State]
+    up: Nudge
+    down: Nudge | None = None
+    asymmetry: Callable[[State], State] | None = None
+    origin: State = ()
 
-    def force(self, state: State) -> State:
-        moved = tuple(s - o for s, o in zip(state, self.origin, strict=True))
-        pairs = zip(self.nudge.force(state), self.asymmetry(moved), strict=True)
-        return tuple(f - a for f, a in pairs)
-
-    def energy(self, state: State) -> Tensor:
-        raise UnsupportedModelError(
-            "A corrected vector field has no energy to descend: use solver=FixedPoint()."
+    @property
+    def mirrored(self) -> bool:
+        """Whether the two forces are constant and opposite: then only nonlinearity moves the
+        center."""
+        return (
+            isinstance(self.up, LinearNudge)
+            and isinstance(self.down, LinearNudge)
+            and self.up.beta == -self.down.beta
         )
+
+    def force(self, pairs: Pairs) -> Pairs:
+        """Both forces, as the pairs of their mean and half their difference."""
+        if isinstance(self.up, LinearNudge) and (
+            self.down is None or isinstance(self.down, LinearNudge)
+        ):
+            other = 0.0 if self.down is None else self.down.beta
+            mean, half = 0.5 * (self.up.beta + other), 0.5 * (self.up.beta - other)
+            found = [Pair(mean * g, half * g) for g in self.up.direction]
+        else:
+            one = self.up.force(tuple(p.up for p in pairs))
+            if self.down is None:
+                two = tuple(torch.zeros_like(f) for f in one)
+            else:
+                two = self.down.force(tuple(p.down for p in pairs))
+            found = [Pair(0.5 * (a + b), 0.5 * (a - b)) for a, b in zip(one, two, strict=True)]
+        if self.asymmetry is None:
+            return tuple(found)
+        moved = tuple(p.center - o for p, o in zip(pairs, self.origin, strict=True))
+        means, halves = self.asymmetry(moved), self.asymmetry(tuple(p.shift for p in pairs))
+        return tuple(f - Pair(a, b) for f, a, b in zip(found, means, halves, strict=True))
+
+    def energy(self, up: State, down: State) -> Tensor:
+        """The energies of both forces, together."""
+        if self.asymmetry is not None:
+            raise UnsupportedModelError(
+                "A corrected vector field has no energy to descend: use solver=FixedPoint()."
+            )
+        energy = self.up.energy(up)
+        return energy if self.down is None else energy + self.down.energy(down)

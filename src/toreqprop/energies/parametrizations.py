@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from toreqprop.errors import InvalidInputError
 from toreqprop.kernels import compiled_available
+from toreqprop.tracing import has_memory
 
 
 class Symmetric(nn.Module):
@@ -38,9 +39,17 @@ class SpectralBall(nn.Module):
         self.radius = radius
         self.exact = exact
 
-    def forward(self, weight: Tensor) -> Tensor:
-        size = torch.linalg.matrix_norm(weight, 2) if self.exact else spectral_bound(weight)
-        return weight / (size / self.radius).clamp_min(1.0)
+    def forward(self, weight: Tensor, symmetric: bool | None = None) -> Tensor:
+        # In units of the largest entry, so that nothing leaves the range of floats.
+        peak = weight.detach().abs().max().clamp_min(torch.finfo(weight.dtype).tiny)
+        unit = weight / peak
+        size = (
+            torch.linalg.matrix_norm(unit, 2)
+            if self.exact
+            else spectral_bound(unit, symmetric=symmetric)
+        )
+        inside = peak.double() * size.detach().double() <= self.radius
+        return torch.where(inside, weight, unit * (self.radius / size))
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         return weight
@@ -82,45 +91,69 @@ class SymmetricBall(nn.Module):
         self.compiled = compiled and compiled_available()
 
     def forward(self, weight: Tensor) -> Tensor:
-        if self.compiled and weight.is_cpu and weight.dtype in (torch.float32, torch.float64):
-            return _SymmetricBall.apply(weight, self.ball.radius)
-        return self.ball(self.symmetric(weight))
+        plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
+        if self.compiled and plain and has_memory(weight):
+            return _SymmetricBall.apply(weight, self.ball.radius, _Found())
+        return self.ball(self.symmetric(weight), symmetric=True)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         return weight
+
+
+class _Found:
+    """What the gradient needs of a forward pass, beside tensors."""
+
+    bound: Any
+    unit: float
 
 
 class _SymmetricBall(torch.autograd.Function):
     """The closed form of `SymmetricBall`; `kernels.reference.spectral_ball` derives it."""
 
     @staticmethod
-    def forward(ctx: Any, raw: Tensor, radius: float) -> Tensor:
+    def forward(raw: Tensor, radius: float, found: _Found) -> Tensor:
         from toreqprop.kernels.ball import symmetric_ball
 
-        weight, ctx.bound = symmetric_ball(raw, radius)
-        ctx.save_for_backward(weight)
+        unit = 1.0
+        weight, bound = symmetric_ball(raw, radius)
+        if not bound.bound < _LARGEST_BOUND:  # sums left the range of floats, or a NaN
+            unit = 1.0 / float(raw.abs().max())
+            weight, bound = symmetric_ball(raw * unit, radius)
+        found.bound, found.unit = bound, unit
         return weight
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.bound, ctx.unit = inputs[2].bound, inputs[2].unit
+        ctx.save_for_backward(output)
+
+    @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         from toreqprop.kernels.ball import symmetric_ball_gradient
 
         (weight,) = ctx.saved_tensors
-        return symmetric_ball_gradient(gradient, weight, ctx.bound), None
+        found = symmetric_ball_gradient(gradient, weight, ctx.bound)
+        return (found if ctx.unit == 1 else found * ctx.unit), None, None
 
 
-def spectral_bound(weight: Tensor, sharpen: int = 2) -> Tensor:
+_LARGEST_BOUND = 1e30
+
+
+def spectral_bound(weight: Tensor, sharpen: int = 2, *, symmetric: bool | None = None) -> Tensor:
     """A proven upper bound on ``‖W‖₂`` in O(size) time, a pure and differentiable function of W.
 
     With ``M = |W|ᵀ|W|`` (or ``|W|`` itself where W is symmetric) and any positive vector d,
     ``‖W‖₂² = ρ(WᵀW) ≤ ρ(M) ≤ max_i (M d)_i / d_i`` (Perron-Frobenius, Collatz-Wielandt).
     ``sharpen`` products with M make d approach the Perron vector, where the last bound is tight;
-    any number of them is valid.
+    any number of them is valid. ``symmetric`` None looks whether W is.
     """
     magnitude = weight.abs()
-    with torch.no_grad():
-        symmetric = weight.shape[0] == weight.shape[1] and torch.equal(weight, weight.mT)
+    peak = magnitude.detach().max().clamp_min(torch.finfo(weight.dtype).tiny)
+    magnitude = magnitude / peak
+    if symmetric is None:
+        with torch.no_grad():
+            symmetric = weight.shape[0] == weight.shape[1] and torch.equal(weight, weight.mT)
 
     def product(vector: Tensor) -> Tensor:
         forward = magnitude @ vector
@@ -132,4 +165,4 @@ def spectral_bound(weight: Tensor, sharpen: int = 2) -> Tensor:
         # Rows without weights would give 0/0; any positive entry keeps the bound valid.
         vector = vector / vector.max().clamp_min(torch.finfo(weight.dtype).tiny) + 1e-6
     ratio = (product(vector) / vector).max()
-    return ratio if symmetric else ratio.sqrt()
+    return peak * (ratio if symmetric else ratio.sqrt())

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
+from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
 
 
 class Pooling(ABC):
@@ -38,11 +39,11 @@ class Pooling(ABC):
     def curvature(self) -> float | None: ...
 
     @abstractmethod
-    def pool(self, fine: Tensor) -> Tensor:
+    def pool(self, fine: Signal) -> Signal:
         """``P(v)``."""
 
     @abstractmethod
-    def spread(self, coarse: Tensor, fine: Tensor) -> Tensor:
+    def spread(self, coarse: Signal, fine: Signal) -> Signal:
         """``P'(v)ᵀ·coarse``: a signal handed down to the map it was pooled from."""
 
     @property
@@ -78,13 +79,15 @@ class AveragePooling(Pooling):
     def curvature(self) -> float:
         return 0.0
 
-    def pool(self, fine: Tensor) -> Tensor:
+    def pool(self, fine: Signal) -> Signal:
         return windows(fine, self.size).mean((3, 5))
 
-    def spread(self, coarse: Tensor, fine: Tensor) -> Tensor:
-        share = coarse[:, :, :, None, :, None] / self.size**2
-        whole = share.expand(-1, -1, -1, self.size, -1, self.size)
-        return fill(whole, fine)
+    def spread(self, coarse: Signal, fine: Signal) -> Signal:
+        def shared(t: Tensor) -> Tensor:
+            share = t[:, :, :, None, :, None] / self.size**2
+            return fill(share.expand(-1, -1, -1, self.size, -1, self.size), fine.shape)
+
+        return coarse.map(shared) if isinstance(coarse, Pair) else shared(coarse)
 
     def fold(self, kernel: Tensor) -> Tensor:
         reach = self.size - 1
@@ -116,12 +119,40 @@ class MaxPooling(Pooling):
     def curvature(self) -> None:
         return None
 
-    def pool(self, fine: Tensor) -> Tensor:
-        return F.max_pool2d(fine, self.size)
+    def pool(self, fine: Signal) -> Signal:
+        if not isinstance(fine, Pair):
+            return F.max_pool2d(fine, self.size)
+        first, second = (_at(fine, self._winners(t)) for t in (fine.up, fine.down))
+        # Where one pixel wins in both phases its center cancels exactly, and its shift is left.
+        return Pair(
+            0.5 * (first.center + second.center) + 0.5 * (first.shift - second.shift),
+            0.5 * (first.center - second.center) + 0.5 * (first.shift + second.shift),
+        )
 
-    def spread(self, coarse: Tensor, fine: Tensor) -> Tensor:
-        _, winners = F.max_pool2d(fine, self.size, return_indices=True)
-        return F.max_unpool2d(coarse, winners, [self.size] * 2, output_size=list(fine.shape[-2:]))
+    def spread(self, coarse: Signal, fine: Signal) -> Signal:
+        size = fine.shape[-2:]
+        if not isinstance(fine, Pair):
+            winners = self._winners(fine)
+            if isinstance(coarse, Pair):
+                return coarse.map(lambda t: self._hand_down(t, winners, size))
+            return self._hand_down(coarse, winners, size)
+        if not isinstance(coarse, Pair):
+            raise AssertionError("both ends of a coupling are pairs")
+        first, second = self._winners(fine.up), self._winners(fine.down)
+        one = coarse.map(lambda t: self._hand_down(t, first, size))
+        if torch.equal(first, second):
+            return one
+        two = coarse.map(lambda t: self._hand_down(t, second, size))
+        return Pair(
+            0.5 * (one.center + two.center) + 0.5 * (one.shift - two.shift),
+            0.5 * (one.center - two.center) + 0.5 * (one.shift + two.shift),
+        )
+
+    def _winners(self, fine: Tensor) -> Tensor:
+        return F.max_pool2d(fine, self.size, return_indices=True)[1]
+
+    def _hand_down(self, coarse: Tensor, winners: Tensor, size: torch.Size) -> Tensor:
+        return F.max_unpool2d(coarse, winners, [self.size] * 2, output_size=list(size))
 
 
 @dataclass(frozen=True)
@@ -136,10 +167,7 @@ class SoftPooling(Pooling):
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        if not 0 < self.temperature < math.inf:
-            raise InvalidInputError(
-                f"temperature must be > 0, got {self.temperature}. Typical: 0.1 to 1."
-            )
+        checks.number("temperature", self.temperature, 0, above=True, typical="0.1 to 1")
 
     @property
     def gain(self) -> float:
@@ -150,14 +178,35 @@ class SoftPooling(Pooling):
         # The Hessian (diag p − ppᵀ)/T of a window has norm at most 1/(2T) (Popoviciu).
         return 0.5 / self.temperature
 
-    def pool(self, fine: Tensor) -> Tensor:
+    def pool(self, fine: Signal) -> Signal:
         logits = windows(fine, self.size) / self.temperature
-        return self.temperature * (logits.logsumexp((3, 5)) - 2 * math.log(self.size))
+        if not isinstance(logits, Pair):
+            return self.temperature * (logits.logsumexp((3, 5)) - 2 * math.log(self.size))
+        value, shares = logits.center.logsumexp((3, 5)), _shares(logits.center)
+        found = logsumexp_pair(value, shares, logits.shift, (3, 5))
+        return self.temperature * (found - 2 * math.log(self.size))
 
-    def spread(self, coarse: Tensor, fine: Tensor) -> Tensor:
+    def spread(self, coarse: Signal, fine: Signal) -> Signal:
         logits = windows(fine, self.size) / self.temperature
-        shares = (logits - logits.logsumexp((3, 5), keepdim=True)).exp()
-        return fill(shares * coarse[:, :, :, None, :, None], fine)
+        parts: Signal
+        if isinstance(logits, Pair):
+            parts = softmax_pair(_shares(logits.center), logits.shift, (3, 5))
+        else:
+            parts = _shares(logits)
+        found = parts * coarse[:, :, :, None, :, None]
+        if isinstance(found, Pair):
+            return found.map(lambda t: fill(t, fine.shape))
+        return fill(found, fine.shape)
+
+
+def _shares(logits: Tensor) -> Tensor:
+    return (logits - logits.logsumexp((3, 5), keepdim=True)).exp()
+
+
+def _at(fine: Pair, winners: Tensor) -> Pair:
+    """Both parts of a map at these positions, numbered through each channel."""
+    places = winners.flatten(2)
+    return fine.map(lambda t: t.flatten(2).gather(2, places).reshape(winners.shape))
 
 
 POOLINGS: dict[str, type[Pooling]] = {
@@ -169,19 +218,18 @@ POOLINGS: dict[str, type[Pooling]] = {
 
 def check_size(size: int) -> None:
     """Refuse a window that holds nothing."""
-    if size < 1:
-        raise InvalidInputError(f"size must be >= 1, got {size}. Typical: 2.")
+    checks.whole_number("size", size, 1)
 
 
-def windows(fine: Tensor, size: int) -> Tensor:
+def windows(fine: Signal, size: int) -> Signal:
     """A view (batch, channels, rows, size, columns, size) of the whole windows of a map."""
     rows, columns = fine.shape[-2] // size, fine.shape[-1] // size
     whole = fine[..., : rows * size, : columns * size]
     return whole.unflatten(-1, (columns, size)).unflatten(-3, (rows, size))
 
 
-def fill(parts: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `windows`; what no window covers is zero."""
+def fill(parts: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `windows` for a map of this shape; what no window covers is zero."""
     whole = parts.flatten(4, 5).flatten(2, 3)
-    missing = [like.shape[i] - whole.shape[i] for i in (-2, -1)]
+    missing = [shape[i] - whole.shape[i] for i in (-2, -1)]
     return whole if missing == [0, 0] else F.pad(whole, (0, missing[1], 0, missing[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toreqprop.gradients.base import ContrastiveEstimator, GradientEstimator, Phase, Problem
+from toreqprop.gradients.base import ContrastiveEstimator, GradientEstimator, Problem
 from toreqprop.gradients.clamped import ContrastiveLearning, CoupledLearning
 from toreqprop.gradients.continual import ContinualEP
 from toreqprop.gradients.equilibrium_propagation import CenteredEP, OneSidedEP, RandomSignEP
@@ -36,7 +36,6 @@ __all__ = [
     "HolomorphicEP",
     "ImplicitGradient",
     "OneSidedEP",
-    "Phase",
     "Problem",
     "RandomSignEP",
     "RecurrentBackprop",

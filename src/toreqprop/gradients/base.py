@@ -10,36 +10,45 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Energy, Gradients, LinearNudge, Nudge, System, Wants
+from toreqprop import checks
+from toreqprop.energies import (
+    Energy,
+    Gradients,
+    LinearNudge,
+    Nudge,
+    Opposed,
+    Pair,
+    Pairs,
+    System,
+    Wants,
+)
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
-from toreqprop.solvers import Hook, Solver, Tolerance, solve
+from toreqprop.solvers import Hook, Solver, relax_pair
 
 
 @dataclass(frozen=True)
 class Problem:
-    """All that a backward pass may use: the free system, how to relax it, what is asked for."""
+    """All that a backward pass may use: the free system, how to relax it, what is asked for.
+
+    ``memory`` is what the free phase's solution knows already; ``kernel`` names the code to use.
+    """
 
     system: System
     solver: Solver
-    tolerance: Tolerance
     wants: Wants
     report: Hook
+    kernel: str | None = None
+    memory: tuple[Tensor, ...] = ()
 
-    def relax(
-        self, nudge: Nudge, start: State, scale: Tensor | None, *, relative_to_first: bool = False
-    ) -> Solution:
-        """A nudged phase from ``start``; its ending is reported to the model."""
-        solution = solve(
-            self.system.nudged(nudge),
-            start,
-            self.solver,
-            self.tolerance,
-            scale=scale,
-            relative_to_first=relative_to_first,
+    def relax_pair(self, nudge: Opposed, free: State) -> Solution:
+        """Both nudged phases from the free equilibrium; their ending is reported to the model."""
+        found = relax_pair(
+            self.system, nudge, self.solver, free, memory=self.memory, kernel=self.kernel
         )
-        self.report("nudged", solution)
-        return solution
+        self.report("nudged", found)
+        return found
 
 
 class GradientEstimator(ABC):
@@ -78,40 +87,43 @@ class GradientEstimator(ABC):
         return replace(self, beta=self.beta / factor)  # type: ignore[type-var]
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A nudged equilibrium: ``Σ coefficient·∂(E + βC)/∂θ(state)`` over phases is ``≈ dC/dθ``."""
-
-    coefficient: float | complex
-    beta: float | complex
-    state: State
-
-
 MakeNudge = Callable[[float], Nudge]
 
 
 class ContrastiveEstimator(GradientEstimator):
-    """An estimator that contrasts the energy's parameter gradient between equilibria."""
+    """``[∂E/∂θ(s_β₁) − ∂E/∂θ(s_β₂)]/(β₁ − β₂)`` for the two β of `betas`."""
 
     needs: ClassVar[str] = "an energy (symmetric weights)"
 
+    @property
     @abstractmethod
-    def phases(
-        self, problem: Problem, free: State, nudge: MakeNudge, active: Tensor | None
-    ) -> tuple[Phase, ...]:
-        """Relax under ``nudge(β)`` for the β of this estimator; ``active`` (batch,) masks samples
-        whose nudge is zero and need no relaxation."""
+    def betas(self) -> tuple[float, float]: ...
+
+    def drawn(self) -> ContrastiveEstimator:
+        """What one backward pass uses; itself, unless it leaves something to chance."""
+        return self
+
+    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> tuple[Solution, float]:
+        """Both equilibria, and the coefficient of half the difference of their gradients."""
+        one, two = self.betas
+        opposed = Opposed(nudge(one), nudge(two) if two != 0 else None)
+        return problem.relax_pair(opposed, free), 2 / (one - two)
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
-        field = require_energy(self, problem.system)
+        field, system = require_energy(self, problem.system), problem.system
         direction, scale = normalise(cotangent)
-        phases = self.phases(
-            problem, free, lambda beta: LinearNudge(direction, beta), active=scale > 0
+        found, coefficient = self.drawn().contrast(
+            problem, free, lambda beta: LinearNudge(direction, beta)
         )
-        weighted = tuple((phase.coefficient * scale, phase.state) for phase in phases)
+        weight = coefficient * scale
         return field.energy_gradients(
-            weighted, problem.system.x, problem.system.params, problem.wants
+            as_pairs(found), weight, system.x, system.params, problem.wants
         )
+
+
+def as_pairs(found: Solution) -> Pairs:
+    """Two equilibria, layer by layer."""
+    return tuple(map(Pair, found.state, found.shift))
 
 
 def require_energy(estimator: GradientEstimator, system: System) -> Energy:
@@ -125,41 +137,43 @@ def require_energy(estimator: GradientEstimator, system: System) -> Energy:
 
 
 def normalise(cotangent: State) -> tuple[State, Tensor]:
-    """Split a cotangent into a direction of RMS one per sample and its RMS, shape (batch,).
+    """Split a cotangent into a direction of RMS one per sample and its size, shape (batch,).
 
     This makes the nudge scale-free: without it a loss times 1e-6 gives a zero gradient in
-    float32, and a batch mean nudges each sample by 1/batch of what it should.
+    float32, and a batch mean nudges each sample by 1/batch of what it should. Where one neuron
+    would get more than `LARGEST_PUSH`, as in a cotangent that is concentrated on a few, the
+    direction is that much shorter: no neuron is pushed by more than that many β.
     """
     flat = [g.flatten(1) for g in cotangent]
-    peaks = torch.stack([g.abs().amax(1) for g in flat])
-    peak = peaks.amax(0)
-    # Dividing by the largest entry first keeps the squares of tiny cotangents from underflowing.
+    if len(flat) == 1:
+        peak = flat[0].abs().amax(1)
+        count: Tensor | int = flat[0].shape[1]
+    else:
+        peaks = torch.stack([g.abs().amax(1) for g in flat])
+        peak = peaks.amax(0)
+        # The mean is over the layers the loss looks at, so that β means the same in deep networks.
+        widths = peak.new_tensor([g.shape[1] for g in flat])
+        count = ((peaks > 0) * widths[:, None]).sum(0).clamp_min(1)
+    # Dividing by the largest entry first keeps squares within the range of floats.
     safe = torch.where(peak > 0, peak, 1.0)
     unit = [g / safe[:, None] for g in flat]
-    # The mean is over the layers the loss looks at, so that β means the same in deep networks.
-    widths = peak.new_tensor([g.shape[1] for g in unit])
-    count = ((peaks > 0) * widths[:, None]).sum(0).clamp_min(1)
-    rms = torch.sqrt(torch.stack([(g * g).sum(1) for g in unit]).sum(0) / count)
-    scale = torch.where(rms > 0, rms, 1.0)
+    squares = [torch.linalg.vector_norm(g, dim=1).square() for g in unit]
+    total = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
+    size = torch.sqrt(total / count).clamp_min(1 / LARGEST_PUSH)
     direction = tuple(
-        (u / scale[:, None]).reshape(g.shape) for u, g in zip(unit, cotangent, strict=True)
+        (u / size[:, None]).reshape(g.shape) for u, g in zip(unit, cotangent, strict=True)
     )
-    return direction, peak * rms
-
-
-def mirrored(center: State, state: State) -> State:
-    """``2·center − state``: a start for the opposite phase, right to first order in β."""
-    return tuple(2 * c - s for c, s in zip(center, state, strict=True))
+    return direction, peak * size
 
 
 def check_beta(beta: float) -> None:
     """Refuse a β that cannot nudge."""
-    if not 0 < beta < float("inf"):
-        raise InvalidInputError(f"beta must be > 0, got {beta}. Typical values: 0.01 to 0.5.")
+    checks.number("beta", beta, 0, above=True, typical="0.01 to 0.5")
+    if beta < SMALLEST_BETA:
+        raise InvalidInputError(
+            f"beta must be >= {SMALLEST_BETA:g}, got {beta}: a weaker nudge leaves the range of "
+            "float32. Typical: 0.01 to 0.5."
+        )
 
 
-def negligible(active: Tensor | None) -> Tensor | None:
-    """Factors for the residual's scale that let samples without a nudge stop at once."""
-    if active is None:
-        return None
-    return torch.where(active, 1.0, torch.inf)
+SMALLEST_BETA = 1e-12

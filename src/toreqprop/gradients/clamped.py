@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from toreqprop.energies import ClampNudge, Gradients
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
+from toreqprop.energies import ClampNudge, Gradients, Opposed
 from toreqprop.gradients.base import (
     GradientEstimator,
     Problem,
-    negligible,
+    as_pairs,
     normalise,
     require_energy,
 )
@@ -80,13 +80,12 @@ def _contrast(
 ) -> Gradients:
     field = require_energy(estimator, problem.system)
     direction, scale = normalise(cotangent)
-    nudge = ClampNudge(direction, free, stiffness, eta)
-    clamped = problem.relax(nudge, free, negligible(scale > 0), relative_to_first=True)
-    weight = scale / (stiffness * eta)
-    phases = ((weight, clamped.state), (-weight, free))
-    return field.energy_gradients(phases, problem.system.x, problem.system.params, problem.wants)
+    nudge = Opposed(ClampNudge(direction, free, stiffness, eta))
+    found = problem.relax_pair(nudge, free)
+    weight = 2 * scale / (stiffness * eta)
+    system = problem.system
+    return field.energy_gradients(as_pairs(found), weight, system.x, system.params, problem.wants)
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise InvalidInputError(f"{name} must be > 0, got {value}. Typical values: 0.05 to 1.")
+    checks.number(name, value, 0, above=True, typical="0.05 to 1")

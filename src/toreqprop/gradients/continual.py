@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Gradients, LinearNudge, sample_norm
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
+from toreqprop.energies import Gradients, LinearNudge, Pair
+from toreqprop.energies.system import layer_norms
 from toreqprop.gradients.base import (
     GradientEstimator,
     Problem,
@@ -19,6 +20,7 @@ from toreqprop.gradients.base import (
 )
 from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers import relax
 
 
 @dataclass(frozen=True)
@@ -41,40 +43,46 @@ class ContinualEP(GradientEstimator):
 
     def __post_init__(self) -> None:
         check_beta(self.beta)
-        if not 0 <= self.rate < float("inf"):
-            raise InvalidInputError(f"rate must be >= 0, got {self.rate}. Typical: 1e-4 to 1e-2.")
+        checks.number("rate", self.rate, 0, typical="1e-4 to 1e-2")
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
-        require_energy(self, problem.system)
+        field = require_energy(self, problem.system)
         direction, scale = normalise(cotangent)
         system = problem.system.nudged(LinearNudge(direction, self.beta))
         total: list[Tensor | None] = [None] * len(problem.wants)
-        state, weight = free, scale / self.beta
-        first = torch.full_like(scale, torch.inf)
-        status, limit, steps = Status.MAX_STEPS, problem.tolerance, 0
-        while status is Status.MAX_STEPS and steps < limit.max_steps:
-            image = system.map(state)
-            gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
+        state, weight = free, 2 * scale / self.beta
+        once, tol = problem.solver.limited(max_steps=1), problem.solver.tol
+        status, steps = Status.MAX_STEPS, 0
+        while status is Status.MAX_STEPS and steps < problem.solver.max_steps:
+            image = relax(system, once, start=state).state
             steps += 1
-            if steps == 1:
-                first = torch.where(scale > 0, NUDGE_SLACK * gap, torch.inf)
-            increment = system.field.energy_gradients(  # type: ignore[attr-defined]
-                ((weight, image), (-weight, state)), system.x, system.params, problem.wants
+            pairs = tuple(
+                Pair(0.5 * (a + b), 0.5 * (a - b)) for a, b in zip(image, state, strict=True)
+            )
+            increment = field.energy_gradients(
+                pairs, weight, system.x, system.params, problem.wants
             )
             total = [_add(t, i) for t, i in zip(total, increment, strict=True)]
+            gap = 2 * layer_norms(tuple(p.shift for p in pairs))
+            moved = layer_norms(tuple(a - b for a, b in zip(image, free, strict=True)))
+            rounding = 4 * torch.finfo(image[0].dtype).eps * layer_norms(image)
+            relative = torch.where(gap <= rounding, 0.0, gap / (NUDGE_SLACK * moved))
             state = image
-            rounding = 4 * torch.finfo(gap.dtype).eps * sample_norm(image)
-            if bool((gap <= torch.maximum(limit.tol * first, rounding)).all()):
+            if bool((relative <= tol).all()):
                 status = Status.CONVERGED
             elif self.rate > 0:
-                moved = tuple(
+                changed = tuple(
                     p if g is None else p - self.rate * g
                     for p, g in zip(system.params, increment[1:], strict=True)
                 )
-                drive = system.field.prepare(system.x, moved)
-                system = replace(system, params=moved, drive=drive)
-        unbounded = torch.full_like(gap, torch.inf)
-        problem.report("nudged", Solution(state, steps, gap / first, status, unbounded, first))
+                drive = system.field.prepare(system.x, changed)
+                system = replace(system, params=changed, drive=drive)
+        layer = None
+        lost = ((moved > 0) & (moved < 1e3 * rounding)).any(0)
+        if status is Status.CONVERGED and bool(lost.any()):
+            # The states themselves are subtracted here: what they share costs digits.
+            status, layer = Status.UNRESOLVED, int(lost.nonzero()[0])
+        problem.report("nudged", Solution(state, steps, relative.amax(1), status, layer=layer))
         return tuple(total)
 
     def softer(self, factor: float) -> ContinualEP:

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Gradients, System, sample_norm
+from toreqprop import checks
+from toreqprop.energies import Gradients, System
+from toreqprop.energies.system import layer_norms
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients.base import GradientEstimator, Problem
 from toreqprop.solution import State
-from toreqprop.solvers import Anderson, FixedPoint, Solver, Tolerance, solve
+from toreqprop.solvers import Anderson, FixedPoint, Solver, solve
 
 
 @dataclass(frozen=True)
 class ImplicitGradient(GradientEstimator):
     """``wᵀ·∂f/∂θ`` with ``w = (I − Jᵀ)⁻¹ g`` and ``J = ∂f/∂s`` at the equilibrium.
 
-    The linear system is relaxed like any other equilibrium. ``tol=None`` means 1e-6 in float32
-    and 1e-12 in float64.
+    The linear system is relaxed like any other equilibrium, by ``solver``; None is Anderson's
+    method to 1e-6 in float32 and 1e-12 in float64.
     """
 
-    solver: Solver = Anderson()
-    tol: float | None = None
-    max_steps: int = 1000
+    solver: Solver | None = None
+
+    def __post_init__(self) -> None:
+        if self.solver is not None:
+            checks.instance("solver", self.solver, Solver, "use Anderson(tol=1e-9)")
+
     paper: ClassVar[str] = "Bai et al. 2019"
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         adjoint, leaves, image = linearise(problem, free, cotangent)
-        double = cotangent[0].dtype == torch.float64
-        tol = self.tol if self.tol is not None else (1e-12 if double else 1e-6)
-        limit = Tolerance(tol, self.max_steps)
-        solution = solve(adjoint, cotangent, self.solver, limit, scale=sample_norm(cotangent))
+        tol = 1e-12 if cotangent[0].dtype == torch.float64 else 1e-6
+        solver = Anderson(tol=tol, max_steps=1000) if self.solver is None else self.solver
+        solution = solve(adjoint, cotangent, solver)
         problem.report("adjoint", solution)
         return pull_back(problem, leaves, image, solution.state)
 
@@ -50,8 +55,8 @@ class RecurrentBackprop(GradientEstimator):
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         adjoint, leaves, image = linearise(problem, free, cotangent)
-        scale = sample_norm(cotangent)
-        solution = solve(adjoint, cotangent, FixedPoint(), problem.tolerance, scale=scale)
+        solver = FixedPoint(tol=problem.solver.tol, max_steps=problem.solver.max_steps)
+        solution = solve(adjoint, cotangent, solver)
         problem.report("adjoint", solution)
         return pull_back(problem, leaves, image, solution.state)
 
@@ -63,7 +68,11 @@ class Adjoint:
     image: State
     state: State
     cotangent: State
-    contraction: float | None
+    contraction: float | None = None
+    free: bool = True
+
+    def layers(self, state: State) -> int:
+        return len(state)
 
     def map(self, state: State) -> State:
         product = torch.autograd.grad(
@@ -76,8 +85,27 @@ class Adjoint:
         )
         return tuple(g + p for g, p in zip(self.cotangent, product, strict=True))
 
+    def sizes(self, image: State) -> tuple[Tensor, Tensor]:
+        """Every layer of the adjoint is held against itself."""
+        size = layer_norms(image)
+        return size, size
+
     def energy(self, state: State) -> Tensor:
         raise UnsupportedModelError("An adjoint has no energy: use solver=FixedPoint().")
+
+    def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
+        return after
+
+    def error_bound(self, state: State) -> Tensor:
+        return torch.full((len(state[0]),), torch.inf, dtype=torch.float64)
+
+    preactivation = activate = deactivate = map
+
+    def update(self, layers: Iterable[int], state: State) -> State:
+        raise UnsupportedModelError("An adjoint has no layers to sweep: use solver=FixedPoint().")
+
+    def colours(self, state: State) -> tuple[tuple[int, ...], ...]:
+        return (tuple(range(len(state))),)
 
 
 def linearise(
@@ -92,7 +120,7 @@ def linearise(
         )
         state = tuple(s.detach().requires_grad_() for s in free)
         image = System.bind(system.field, leaves[0], leaves[1:]).map(state)
-    return Adjoint(image, state, cotangent, system.contraction), leaves, image
+    return Adjoint(image, state, cotangent), leaves, image
 
 
 def pull_back(

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies import Gradients, Params, System, VectorField
-from toreqprop.errors import InvalidInputError
 from toreqprop.gradients.base import GradientEstimator, Problem
 from toreqprop.solution import State
 
@@ -25,8 +25,7 @@ class UnrolledGradient(GradientEstimator):
     paper: ClassVar[str] = "Werbos 1990"
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InvalidInputError(f"steps must be >= 1, got {self.steps}. Typical: 30 to 200.")
+        checks.whole_number("steps", self.steps, 1)
 
     def trajectory(self, field: VectorField, x: Tensor, params: Params) -> State:
         """The state after ``steps`` iterations, with its graph."""

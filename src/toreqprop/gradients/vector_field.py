@@ -8,22 +8,9 @@ from typing import ClassVar
 
 import torch
 
-from toreqprop.energies import (
-    AsymmetryCorrection,
-    Gradients,
-    LinearNudge,
-    Nudge,
-    System,
-    per_sample,
-)
-from toreqprop.gradients.base import (
-    GradientEstimator,
-    Problem,
-    check_beta,
-    mirrored,
-    negligible,
-    normalise,
-)
+from toreqprop import checks
+from toreqprop.energies import Gradients, LinearNudge, Opposed, System, per_sample
+from toreqprop.gradients.base import GradientEstimator, Problem, check_beta, normalise
 from toreqprop.solution import State
 
 
@@ -35,7 +22,7 @@ class VectorFieldEP(GradientEstimator):
     and the estimate is exact as β → 0 for any Jacobian; without it, only for symmetric ones.
     """
 
-    beta: float = 0.05
+    beta: float = 0.01
     correction: bool = True
     order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
@@ -43,23 +30,23 @@ class VectorFieldEP(GradientEstimator):
 
     def __post_init__(self) -> None:
         check_beta(self.beta)
+        checks.flag("correction", self.correction)
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.beta, -self.beta
+
+    def opposed(self, system: System, free: State, direction: State) -> Opposed:
+        """The nudges of both phases, corrected if asked to."""
+        asymmetry = jacobian_asymmetry(system, free) if self.correction else None
+        one, two = (LinearNudge(direction, beta) for beta in self.betas)
+        return Opposed(one, two, asymmetry, free)
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         direction, scale = normalise(cotangent)
         system = problem.system
-
-        def nudge(beta: float) -> Nudge:
-            linear = LinearNudge(direction, beta)
-            return AsymmetryCorrection(linear, free, asymmetry) if self.correction else linear
-
-        if self.correction:
-            asymmetry = jacobian_asymmetry(system, free)
-        up = problem.relax(nudge(self.beta), free, negligible(scale > 0), relative_to_first=True)
-        down = problem.relax(nudge(-self.beta), mirrored(free, up.state), up.scale)
-        change = tuple(
-            per_sample(scale, a) * (b - a) / (2 * self.beta)
-            for a, b in zip(up.state, down.state, strict=True)
-        )
+        found = problem.relax_pair(self.opposed(system, free, direction), free)
+        change = tuple(-per_sample(scale, d) * d / self.beta for d in found.shift)
         return system.field.field_gradients(free, change, system.x, system.params, problem.wants)
 
 

@@ -7,12 +7,11 @@ import logging
 from functools import cache
 
 from toreqprop.errors import InvalidInputError
-from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
-from toreqprop.kernels.eager import TorchKernel
+from toreqprop.kernels.base import Kernel
 from toreqprop.kernels.reference_kernel import NumpyKernel
 
 KERNELS = ("numpy", "torch", "numba")
-"""Every kernel's name; "auto" is the fastest of those that can run here."""
+"""Every name; "torch" is the general path, "auto" the fastest of those that can run here."""
 
 _log = logging.getLogger("toreqprop")
 
@@ -22,40 +21,36 @@ def compiled_available() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-@cache
-def get_kernel(name: str) -> Kernel:
-    """The kernel of that name.
+def get_kernel(name: str | None) -> Kernel | None:
+    """The kernel of that name; None for "torch", the general path that serves every system.
 
-    Where Numba is missing, "auto" and "numba" are the eager PyTorch kernel; one line in the log
-    of this process says so. The results agree within the bounds of the harness.
+    Where Numba is missing, "auto" and "numba" are that path; one line in the log of this process
+    says so. The results agree within the bounds of the harness.
     """
-    if name == "numpy":
-        return NumpyKernel()
-    if name == "torch":
-        return TorchKernel()
-    if name == "auto":
-        return get_kernel("numba")
-    if name != "numba":
+    if name is not None and (not isinstance(name, str) or name not in ("auto", *KERNELS)):
         raise InvalidInputError(
             f"kernel must be one of auto, {', '.join(KERNELS)} or None, got {name!r}."
         )
+    return _build(name)
+
+
+@cache
+def _build(name: str | None) -> Kernel | None:
+    if name == "numpy":
+        return NumpyKernel()
+    if name is None or name == "torch":
+        return None
+    if name == "auto":
+        return _build("numba")
     if not compiled_available():
         _log.warning(
-            "Numba is not installed: the slower PyTorch kernel is used, with the same results. "
+            "Numba is not installed: the slower PyTorch path is used, with the same results. "
             "To change that: pip install 'toreqprop[compiled]'"
         )
-        return TorchKernel()
+        return None
     from toreqprop.kernels.compiled import NumbaKernel
 
     return NumbaKernel()
 
 
-__all__ = [
-    "KERNELS",
-    "Kernel",
-    "Limits",
-    "Pair",
-    "Relaxed",
-    "compiled_available",
-    "get_kernel",
-]
+__all__ = ["KERNELS", "Kernel", "compiled_available", "get_kernel"]

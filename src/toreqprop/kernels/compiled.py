@@ -1,7 +1,8 @@
-"""The compiled kernel: PyTorch's matrix products, Numba for everything between them.
+"""The kernel compiled by Numba: one pass over memory between two matrix products.
 
-One pass over the activities evaluates tanh, measures the residual, sets converged samples aside
-and packs the others, so that the next product only has rows that still need it.
+Products stay with PyTorch. Between them one compiled loop adds the drive, applies tanh, measures
+the residual, sets converged samples aside and packs the others, so that the next product only has
+rows that still need it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels import loops
-from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
+from toreqprop.kernels.base import Kernel, status
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
+from toreqprop.solution import Solution
 
 
 class NumbaKernel(Kernel):
@@ -30,90 +32,68 @@ class NumbaKernel(Kernel):
         self,
         weight: Tensor,
         drive: Tensor,
-        state: Tensor | None,
-        product: Tensor | None,
-        limits: Limits,
+        start: Tensor | None,
         *,
-        scale: Tensor | None = None,
-        origin: Tensor | None = None,
-        keep: bool = True,
-        record: list[Tensor] | None = None,
-    ) -> Relaxed:
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
         # One allocation: it is faster, and its layout is what `loops.evaluate` expects.
-        buffer = drive.new_empty(loops.SLOTS if keep else loops.SLOTS - 2, *drive.shape)
-        figures = drive.new_empty(3, drive.shape[0])
+        buffer = drive.new_empty(loops.SLOTS, *drive.shape)
+        residual = drive.new_empty(drive.shape[0])
         packed, work, image = buffer[loops.PACKED], buffer[loops.WORK], buffer[loops.IMAGE]
-        places, measured, driven = buffer.numpy(), figures.numpy(), drive.numpy()
-        constants = _constants(limits, drive.shape[1], drive.dtype)
+        places, measured, driven = buffer.numpy(), residual.numpy(), drive.numpy()
+        constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
         index = np.arange(drive.shape[0])
-        rule, against = loops.ACTIVITY, driven
-        if origin is not None:
-            rule, against = loops.MOVED, origin.numpy()
-        elif scale is not None:
-            rule = loops.GIVEN
-            figures[2].copy_(scale)
-        if state is None:
+        if start is None:
             loops.activate(driven, places[loops.PACKED])
-            state = packed
-        if product is None:
-            product = torch.mm(state, weight, out=work)
-        rows, source, known = drive.shape[0], state.numpy(), product.numpy()
-        for steps in range(1, limits.max_steps + 1):
+        else:
+            packed.copy_(start)
+        torch.mm(packed, weight, out=work)
+        rows = drive.shape[0]
+        for steps in range(1, max_steps + 1):
             rows, lost = loops.evaluate(
-                known, source, against, driven, places, measured, index, rows, rule,
-                constants, steps == limits.max_steps,
-            )  # fmt: skip
+                driven, places, measured, index, rows, constants, steps == max_steps
+            )
             if record is not None:
-                record.append(_snapshot(image, packed, index, max(rows, 0)))
+                record.append((_snapshot(image, packed, index, max(rows, 0)),))
             if rows <= 0 or lost:
                 break
-            if steps == 1:
-                source, known = places[loops.PACKED], places[loops.WORK]
-                rule = loops.ACTIVITY if rule == loops.ACTIVITY else loops.GIVEN
-            if rows == len(index):
-                torch.mm(packed, weight, out=work)
-            else:
-                torch.mm(packed[:rows], weight, out=work[:rows])
-        residual, bound, reference = figures.unbind(0)
-        return Relaxed(
-            image,
-            buffer[loops.LAST_STATE] if keep else None,
-            buffer[loops.LAST_PRODUCT] if keep else None,
-            residual,
-            bound,
-            reference,
-            steps,
-            rows == 0,
-            not lost,
-        )
+            torch.mm(packed[:rows], weight, out=work[:rows])
+        return Solution(
+            (image,), steps, residual, status(rows == 0, not lost),
+            layer=None if rows == 0 else 0,
+            memory=(buffer[loops.LAST_STATE], buffer[loops.LAST_PRODUCT]),
+        )  # fmt: skip
 
     def relax_pair(
         self,
         weight: Tensor,
         drive: Tensor,
-        direction: Tensor,
-        beta: float,
-        state: Tensor,
-        product: Tensor,
-        limits: Limits,
+        push: Tensor,
+        memory: tuple[Tensor, Tensor],
         *,
-        record: list[tuple[Tensor, Tensor]] | None = None,
-    ) -> Pair:
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
         batch = drive.shape[0]
-        buffer, figures = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(3, batch)
-        places, measured = buffer.numpy(), figures.numpy()
-        given, push, center, known = (t.numpy() for t in (drive, direction, state, product))
+        buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
+        places, measured = buffer.numpy(), residual.numpy()
+        given, pushed, center, known = (t.numpy() for t in (drive, push, *memory))
         index, astray = np.arange(batch), np.empty(batch, np.int64)
-        constants = _constants(limits, drive.shape[1], drive.dtype)
+        constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
         shift, moved = buffer[loops.SHIFT], buffer[loops.MOVED]
         rows, own = batch, False
-        for steps in range(1, limits.max_steps + 1):
+        for steps in range(1, max_steps + 1):
             rows, lost, drifted = loops.evaluate_pair(
-                given, push, beta, center, known, places, measured, index, astray, rows,
-                constants, steps == 1, steps == limits.max_steps,
+                given, pushed, center, known, places, measured, index, astray, rows,
+                constants, steps == 1, steps == max_steps,
             )  # fmt: skip
             if record is not None:
-                record.append((buffer[loops.UP].clone(), buffer[loops.DOWN].clone()))
+                record.append((buffer[loops.MIDDLE].clone(), buffer[loops.HALF].clone()))
             if rows <= 0 or lost:
                 break
             torch.mm(shift[:rows], weight, out=moved[:rows])
@@ -124,25 +104,10 @@ class NumbaKernel(Kernel):
                 stray = buffer[loops.STRAY, :drifted]
                 torch.mm(stray, weight, out=buffer[loops.STRAY_PRODUCT, :drifted])
                 loops.recentre(places, astray, drifted)
-        residual, bound, scale = figures.unbind(0)
-        return Pair(
-            buffer[loops.UP], buffer[loops.DOWN], residual, bound, scale, steps, rows == 0, not lost
-        )
-
-    def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        cotangent = cotangent.contiguous()
-        direction = torch.empty_like(cotangent)
-        rms = cotangent.new_empty(cotangent.shape[0])
-        loops.normalise(cotangent.numpy(), direction.numpy(), rms.numpy())
-        return direction, rms
-
-    def contrast(self, up: Tensor, down: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        delta, mean = torch.empty_like(up), torch.empty_like(up)
-        total = up.new_zeros(up.shape[1])
-        loops.contrast(
-            up.numpy(), down.numpy(), weight.numpy(), delta.numpy(), mean.numpy(), total.numpy()
-        )
-        return delta, mean, total
+        return Solution(
+            (buffer[loops.MIDDLE],), steps, residual, status(rows == 0, not lost),
+            shift=(buffer[loops.HALF],), layer=None if rows == 0 else 0,
+        )  # fmt: skip
 
 
 def _keep_freed_memory() -> None:
@@ -160,17 +125,16 @@ _LARGEST_ADAPTIVE_BLOCK = (32 << 20) - (64 << 10)
 
 
 @cache
-def _constants(limits: Limits, hidden: int, dtype: torch.dtype) -> np.ndarray:
-    """Contraction factor, tol, rounding floor, activity floor, rounding of a product, the rest."""
-    eps = torch.finfo(dtype).eps
-    bounded = limits.contraction is not None and limits.contraction < 1
+def _constants(
+    contraction: float | None, tol: float, hidden: int, dtype: torch.dtype
+) -> np.ndarray:
+    """Contraction factor, tol, rounding floor, activity floor, slack of a shift, drift."""
     return np.array(
         [
-            1.0 if limits.contraction is None else limits.contraction,
-            limits.tol,
-            ROUNDING_FLOOR * eps,
+            1.0 if contraction is None else contraction,
+            tol,
+            ROUNDING_FLOOR * torch.finfo(dtype).eps,
             ACTIVITY_FLOOR * hidden**0.5,
-            hidden * eps if bounded else np.inf,
             NUDGE_SLACK,
             DRIFT,
         ]

@@ -1,11 +1,14 @@
 """What Numba compiles: the passes over memory between two matrix products.
 
-Floating-point contraction and reassociation are allowed (they vectorise the sums), but not the
-assumption that values are finite: a NaN must be seen.
+Every operation rounds as it is written: no reassociation, no contraction into fused products, so
+that the same numbers come out of a fresh compilation, of the cache and of another processor. Sums
+run in `LANES` partial sums, which vectorise as they stand. Nothing assumes that values are finite:
+a NaN must be seen.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -13,22 +16,34 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-OPTIONS: dict[str, Any] = {
-    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
-    "error_model": "numpy",
-    "nogil": True,
-    "cache": True,
-}
 
-ACTIVITY, MOVED, GIVEN = 0, 1, 2
-"""What residuals are relative to: ``‖f(s)‖``, ``‖f(s) − origin‖``, or the scale on entry."""
+def _probe() -> None:
+    """Compiled nowhere; only asks where it would be kept."""
+
+
+def _can_cache() -> bool:
+    """Whether compiled code can be kept; not where home and package are both read-only."""
+    try:
+        numba.njit(cache=True)(_probe)
+    except RuntimeError:
+        logging.getLogger("toreqprop").warning(
+            "Compiled code cannot be kept, as neither the package nor the home folder can be "
+            "written: it is compiled anew in every process. To change that, set NUMBA_CACHE_DIR."
+        )
+        return False
+    return True
+
+
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "cache": _can_cache()}
 
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
-"""Rows still relaxing, their products, results, and (where kept) the last iterates of results."""
+"""Rows still relaxing, their products, results, and the last iterates of results."""
 
-UP, DOWN, SHIFT, MOVED, CENTER, KNOWN, STRAY, STRAY_PRODUCT, PAIR_SLOTS = 0, 1, 2, 3, 4, 5, 6, 7, 8
+MIDDLE, HALF, SHIFT, MOVED, CENTER, KNOWN, STRAY, STRAY_PRODUCT, PAIR_SLOTS = range(9)
 """Results; half differences still relaxing and their products; centers and theirs, where any
 moved; those that just did, packed, and theirs."""
+
+LANES = 8
 
 _TILE = 8
 """Side of a tile of a transposition: of those tried (8 to 64), the best from 128 to 1024 rows."""
@@ -39,7 +54,7 @@ def tanh(value: float) -> float:
     return math.tanh(value)
 
 
-@overload(tanh, inline="always", jit_options={"error_model": "numpy"})
+@overload(tanh, jit_options={"error_model": "numpy"})
 def _tanh(value):  # type: ignore[no-untyped-def]
     if value != numba.float32:  # the type, while compiling
         return lambda value: math.tanh(value)
@@ -69,57 +84,65 @@ def _tanh(value):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _image(product, drive, state, out):  # type: ignore[no-untyped-def]
-    """One row of ``f(s)`` with the squares of ``‖f(s) − s‖`` and ``‖f(s)‖``."""
-    gap, size = product.dtype.type(0), product.dtype.type(0)
-    for j in range(out.shape[0]):
-        value = tanh(product[j] + drive[j])
-        change = value - state[j]
-        gap += change * change
-        size += value * value
-        out[j] = value
-    return gap, size
-
-
-@numba.njit(**OPTIONS)
-def _nudged_image(drive, push, beta, known, moved, sign, out):  # type: ignore[no-untyped-def]
-    """One row under one sign of the nudge."""
-    for j in range(out.shape[0]):
-        out[j] = tanh((drive[j] - sign * (beta * push[j])) + (known[j] + sign * moved[j]))
-
-
-@numba.njit(**OPTIONS)
-def _pair_squares(up, down, center, shift):  # type: ignore[no-untyped-def]
-    """Squares of the changes of half difference and center, of their sum and of their sizes.
-
-    The sum is the larger of the changes of up and down.
-    """
-    odd = even = cross = reach = size = up.dtype.type(0)
-    point_five = up.dtype.type(0.5)
-    for j in range(up.shape[0]):
-        half, middle = point_five * (up[j] - down[j]), point_five * (up[j] + down[j])
-        turn, drift = half - shift[j], middle - center[j]
-        odd += turn * turn
-        even += drift * drift
-        cross += turn * drift
-        reach += half * half
-        size += middle * middle
-    return odd, even, odd + even + 2 * abs(cross), reach, size
-
-
-@numba.njit(**OPTIONS)
-def _half(up, down, sign, out):  # type: ignore[no-untyped-def]
-    for j in range(out.shape[0]):
-        out[j] = out.dtype.type(0.5) * (up[j] + sign * down[j])
-
-
-@numba.njit(**OPTIONS)
-def _distance(a, b):  # type: ignore[no-untyped-def]
-    total = a.dtype.type(0)
-    for j in range(a.shape[0]):
+def _squared_distance(a, b, lanes):  # type: ignore[no-untyped-def]
+    """``‖a − b‖²``; ``lanes`` is scratch."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    for k in range(LANES):
+        lanes[k] = 0
+    for j in range(0, whole, LANES):
+        for k in range(LANES):
+            change = a[j + k] - b[j + k]
+            lanes[k] += change * change
+    for j in range(whole, count):
         change = a[j] - b[j]
-        total += change * change
-    return math.sqrt(total)
+        lanes[0] += change * change
+    return _total(lanes)
+
+
+@numba.njit(**OPTIONS)
+def _square(a, lanes):  # type: ignore[no-untyped-def]
+    """``‖a‖²``; ``lanes`` is scratch."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    for k in range(LANES):
+        lanes[k] = 0
+    for j in range(0, whole, LANES):
+        for k in range(LANES):
+            lanes[k] += a[j + k] * a[j + k]
+    for j in range(whole, count):
+        lanes[0] += a[j] * a[j]
+    return _total(lanes)
+
+
+@numba.njit(**OPTIONS)
+def _total(lanes):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(LANES):
+        total += lanes[k]
+    return total
+
+
+@numba.njit(**OPTIONS)
+def _image(product, drive, out):  # type: ignore[no-untyped-def]
+    """One row of ``f(s)``."""
+    for j in range(out.shape[0]):
+        out[j] = tanh(product[j] + drive[j])
+
+
+@numba.njit(**OPTIONS)
+def _pair_image(drive, push, known, moved, middle, half):  # type: ignore[no-untyped-def]
+    """One row of both images; see `kernels.reference.tanh_pair`."""
+    one = drive.dtype.type(1)
+    edge = one - drive.dtype.type(np.finfo(drive.dtype).eps)
+    for j in range(middle.shape[0]):
+        s, t = tanh(drive[j] + known[j]), tanh(moved[j] - push[j])
+        t = edge if t > edge else t
+        t = -edge if t < -edge else t
+        a, b = s * s, t * t
+        whole = one / (one - a * b)
+        middle[j] = s * (one - b) * whole
+        half[j] = t * (one - a) * whole
 
 
 @numba.njit(**OPTIONS)
@@ -138,46 +161,30 @@ def activate(drive, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def evaluate(  # type: ignore[no-untyped-def]
-    product, source, origin, drive, places, figures, index, rows, rule, constants, final
-):
+def evaluate(drive, places, residual, index, rows, constants, final):  # type: ignore[no-untyped-def]
     """Evaluate ``f`` for the packed rows; set converged samples aside, pack the others.
 
-    Row r of ``product`` and ``source`` belongs to sample ``index[r]``. ``places`` (slots, batch,
-    hidden) holds the packed rows and what is set aside; ``figures`` (3, batch) the residual, the
-    error bound and the scale. Returns how many rows remain (negative where ``final`` set aside
-    rows that had not converged), and whether any residual was not finite.
+    Row r of ``places[PACKED]`` and ``places[WORK]`` belongs to sample ``index[r]``. ``places``
+    (slots, batch, hidden) also holds what is set aside. Returns how many rows remain (negative
+    where ``final`` set aside rows that had not converged), and whether a residual was not finite.
     """
-    packed, image = places[PACKED], places[IMAGE]
-    keep = places.shape[0] == SLOTS
-    last_state = places[LAST_STATE] if keep else image
-    last_product = places[LAST_PRODUCT] if keep else image
-    factor, tol, rounding, floor, spread, slack, _ = constants
+    packed, work, image = places[PACKED], places[WORK], places[IMAGE]
+    factor, tol, rounding, floor, _, _ = constants
     remaining, unfinished, lost = 0, 0, False
-    row = np.empty(drive.shape[1], drive.dtype)
+    row, lanes = np.empty(drive.shape[1], drive.dtype), np.empty(LANES, drive.dtype)
     for r in range(rows):
         i = index[r]
-        gap_square, size_square = _image(product[r], drive[i], source[r], row)
-        gap, size = math.sqrt(gap_square), math.sqrt(size_square)
-        if rule == ACTIVITY:
-            scale = max(size, floor)
-        elif rule == MOVED:
-            moved = _distance(row, origin[i])
-            # A sample that the nudge does not move has nothing to relax.
-            scale = np.inf if moved == 0 else min(slack * moved, max(size, floor))
-        else:
-            scale = figures[2, i]
-        done = factor * gap <= tol * scale or gap <= rounding * size
+        _image(work[r], drive[i], row)
+        gap = math.sqrt(_squared_distance(row, packed[r], lanes))
+        size = math.sqrt(_square(row, lanes))
         if not math.isfinite(gap):
             lost = True
-        figures[0, i] = factor * gap / scale
-        figures[1, i] = (factor * gap + spread * size) / (1 - factor) if spread < np.inf else np.inf
-        figures[2, i] = scale
-        if done or final:
+        residual[i] = 0 if gap <= rounding * size else factor * gap / max(size, floor)
+        done = residual[i] <= tol
+        if done or final or lost:
             _copy(row, image[i])
-            if keep:
-                _copy(source[r], last_state[i])
-                _copy(product[r], last_product[i])
+            _copy(packed[r], places[LAST_STATE, i])
+            _copy(work[r], places[LAST_PRODUCT, i])
             if not done:
                 unfinished += 1
         else:
@@ -187,13 +194,14 @@ def evaluate(  # type: ignore[no-untyped-def]
     if lost:
         # The caller stops here: what is packed is all there is.
         for r in range(remaining):
-            _copy(packed[r], image[index[r]])
-    return (-unfinished if final else remaining), lost
+            for slot in (IMAGE, LAST_STATE, LAST_PRODUCT):
+                _copy(packed[r], places[slot, index[r]])
+    return (-unfinished if final or lost else remaining), lost
 
 
 @numba.njit(**OPTIONS)
 def evaluate_pair(  # type: ignore[no-untyped-def]
-    drive, push, beta, center, known, places, figures, index, astray, rows, constants, first, final
+    drive, push, center, known, places, residual, index, astray, rows, constants, first, final
 ):
     """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``.
 
@@ -203,37 +211,31 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
     ``final`` left some that had not converged), whether a residual was not finite, and how many
     centers drifted.
     """
-    factor, tol, rounding, floor, spread, slack, allowance = constants
-    kind = drive.dtype.type
-    plus, minus, nudge = kind(1), kind(-1), kind(beta)
-    zero = np.zeros(drive.shape[1], drive.dtype)
+    factor, tol, rounding, floor, slack, allowance = constants
+    zero, lanes = np.zeros(drive.shape[1], drive.dtype), np.empty(LANES, drive.dtype)
     remaining, unfinished, drifted, lost = 0, 0, 0, False
     for r in range(rows):
         i = index[r]
-        up, down = places[UP, i], places[DOWN, i]
+        middle, half = places[MIDDLE, i], places[HALF, i]
         shift = zero if first else places[SHIFT, r]
         moved = zero if first else places[MOVED, r]
-        _nudged_image(drive[i], push[i], nudge, known[i], moved, plus, up)
-        _nudged_image(drive[i], push[i], nudge, known[i], moved, minus, down)
-        odd, even, gap, reach, size = _pair_squares(up, down, center[i], shift)
-        odd, even, gap = math.sqrt(odd), math.sqrt(even), math.sqrt(gap)
-        reach, size = math.sqrt(reach), math.sqrt(size)
-        scale = max(size, floor)
-        if not math.isfinite(gap):
+        _pair_image(drive[i], push[i], known[i], moved, middle, half)
+        turn = math.sqrt(_squared_distance(half, shift, lanes))
+        drift = math.sqrt(_squared_distance(middle, center[i], lanes))
+        reach, size = math.sqrt(_square(half, lanes)), math.sqrt(_square(middle, lanes))
+        if not math.isfinite(turn + drift):
             lost = True
-        apart = factor * odd <= slack * tol * reach or odd <= rounding * size
-        done = (apart and factor * gap <= tol * scale) or gap <= rounding * size
-        figures[0, i] = factor * gap / scale
-        figures[1, i] = (factor * gap + spread * size) / (1 - factor) if spread < np.inf else np.inf
-        figures[2, i] = scale
-        if done:
+        even = 0.0 if drift <= rounding * size else factor * drift / max(size, floor)
+        odd = 0.0 if turn <= rounding * reach else factor * turn / (slack * reach)
+        residual[i] = max(even, odd)
+        if residual[i] <= tol:
             continue
         if final:
             unfinished += 1
             continue
-        _half(up, down, minus, places[SHIFT, remaining])
-        if factor * even > allowance * tol * scale:
-            _half(up, down, plus, places[STRAY, drifted])
+        _copy(half, places[SHIFT, remaining])
+        if even > allowance * tol:
+            _copy(middle, places[STRAY, drifted])
             astray[drifted] = i
             drifted += 1
         index[remaining] = i
@@ -247,45 +249,6 @@ def recentre(places, astray, count):  # type: ignore[no-untyped-def]
     for r in range(count):
         _copy(places[STRAY, r], places[CENTER, astray[r]])
         _copy(places[STRAY_PRODUCT, r], places[KNOWN, astray[r]])
-
-
-@numba.njit(**OPTIONS)
-def normalise(cotangent, direction, rms):  # type: ignore[no-untyped-def]
-    """See `kernels.reference.normalise`; squares of float32 cannot underflow in a double."""
-    batch, hidden = cotangent.shape
-    kind = cotangent.dtype.type
-    for i in range(batch):
-        total, peak = 0.0, 1.0
-        for j in range(hidden):
-            value = np.float64(cotangent[i, j])
-            total += value * value
-        if total < 1e-200:
-            peak = 0.0
-            for j in range(hidden):
-                peak = max(peak, abs(np.float64(cotangent[i, j])))
-            peak = 1.0 if peak == 0 else peak
-            total = 0.0
-            for j in range(hidden):
-                value = np.float64(cotangent[i, j]) / peak
-                total += value * value
-        size = math.sqrt(total / hidden)
-        rms[i] = kind(peak * size)
-        inverse = 1.0 / size if size > 0 else 1.0
-        for j in range(hidden):
-            direction[i, j] = kind(np.float64(cotangent[i, j]) / peak * inverse)
-
-
-@numba.njit(**OPTIONS)
-def contrast(up, down, weight, delta, mean, total):  # type: ignore[no-untyped-def]
-    """See `kernels.reference.contrast`; ``total`` starts at zero."""
-    half = up.dtype.type(0.5)
-    for i in range(up.shape[0]):
-        w = weight[i]
-        for j in range(up.shape[1]):
-            change = w * (down[i, j] - up[i, j])
-            delta[i, j] = change
-            mean[i, j] = half * (up[i, j] + down[i, j])
-            total[j] += change
 
 
 @numba.njit(**OPTIONS)

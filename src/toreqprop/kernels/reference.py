@@ -37,6 +37,10 @@ DRIFT = 0.9
 part of what is allowed; less than one, so that what is left for their difference is not zero."""
 
 
+LARGEST_PUSH = 4.0
+"""No neuron is pushed by more than this many β, however concentrated the cotangent is."""
+
+
 class Parameters(NamedTuple):
     """W_in (hidden, inputs), b, A (hidden, hidden), W_out (outputs, hidden), c."""
 
@@ -57,27 +61,23 @@ class Settings(NamedTuple):
 
 
 class Relaxed(NamedTuple):
-    """See ``kernels.base.Relaxed``: the same fields, as arrays."""
+    """Where a relaxation ended: ``image = f(state)`` is the result, ``product = state·W``."""
 
     image: Array
     state: Array
     product: Array
     residual: Array
-    error_bound: Array
-    scale: Array
     steps: int
     converged: bool
     finite: bool
 
 
 class Pair(NamedTuple):
-    """See ``kernels.base.Pair``: the same fields, as arrays."""
+    """Where two phases under opposite nudges ended: at ``center ± shift``."""
 
-    up: Array
-    down: Array
+    center: Array
+    shift: Array
     residual: Array
-    error_bound: Array
-    scale: Array
     steps: int
     converged: bool
     finite: bool
@@ -97,59 +97,41 @@ def relax(
     weight: Array,
     drive: Array,
     state: Array | None = None,
-    product: Array | None = None,
     *,
     tol: float,
     max_steps: int,
     contraction: float | None = None,
-    scale: Array | None = None,
-    origin: Array | None = None,
     record: list[Array] | None = None,
 ) -> Relaxed:
-    """``h ← tanh(drive + h·W)`` until each sample's proven residual is below ``tol``.
+    """``h ← tanh(drive + h·W)`` until each sample's residual is below ``tol``.
 
-    The image of a sample that has converged is final. ``‖f(f(h)) − f(h)‖ ≤ L·‖f(h) − h‖`` with
-    the contraction factor L (one where none is known).
+    The image of a sample that has converged is final. Its residual is
+    ``‖f(f(h)) − f(h)‖ ≤ L·‖f(h) − h‖`` with the contraction factor L (one where none is known),
+    relative to the activity ``‖f(h)‖``.
     """
-    if state is None:
-        state = np.tanh(drive)
-    if product is None:
-        product = state @ weight
+    state = np.tanh(drive) if state is None else state
+    product = state @ weight
     hidden, eps = state.shape[1], np.finfo(state.dtype).eps
     factor = 1.0 if contraction is None else contraction
     done = np.zeros(len(state), bool)
-    image, gap, size = np.zeros_like(state), np.zeros(len(state)), np.zeros(len(state))
-    reference = np.zeros(len(state))
+    image, residual = np.zeros_like(state), np.zeros(len(state))
     for steps in range(1, max_steps + 1):
         active = ~done
         new = np.tanh(drive + product)
         image[active] = new[active]
-        gap = np.where(active, norm(new - state), gap)
-        size = np.where(active, norm(new), size)
-        if origin is not None:
-            # A sample that the nudge does not move has nothing to relax.
-            moved = norm(new - origin)
-            activity = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
-            nudged = np.minimum(NUDGE_SLACK * moved, activity)
-            scale, origin = np.where(moved > 0, nudged, np.inf), None
-        floor = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
-        reference = np.where(active, floor if scale is None else scale, reference)
+        gap, size = norm(new - state), norm(new)
+        relative = factor * gap / np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
+        relative = np.where(gap <= ROUNDING_FLOOR * eps * size, 0.0, relative)
+        residual = np.where(active, relative, residual)
         if record is not None:
             record.append(image.copy())
-        done |= (factor * gap <= tol * reference) | (gap <= ROUNDING_FLOOR * eps * size)
-        finite = bool(np.isfinite(gap).all())
+        done |= residual <= tol
+        finite = bool(np.isfinite(gap[active]).all())
         if done.all() or not finite or steps == max_steps:
             break
         state = np.where(done[:, None], state, image)
         product = np.where(done[:, None], product, state @ weight)
-    if contraction is not None and contraction < 1:
-        bound = (factor * gap + hidden * eps * size) / (1 - factor)
-    else:
-        bound = np.full(len(gap), np.inf)
-    return Relaxed(
-        image, state, product, factor * gap / reference, bound, reference, steps,
-        bool(done.all()), finite,
-    )  # fmt: skip
+    return Relaxed(image, state, product, residual, steps, bool(done.all()), finite)
 
 
 def free_phase(
@@ -165,6 +147,18 @@ def free_phase(
     )  # fmt: skip
 
 
+def tanh_pair(center: Array, shift: Array) -> tuple[Array, Array]:
+    """Mean and half the difference of ``tanh(center ± shift)``, without cancellation.
+
+    With ``s = tanh c`` and ``t = tanh d``: ``s(1 − t²)/(1 − s²t²)`` and ``t(1 − s²)/(1 − s²t²)``.
+    """
+    s, t = np.tanh(center), np.tanh(shift)
+    edge = 1 - np.finfo(t.dtype).eps  # a saturated shift on a saturated center: not 0/0
+    t = np.clip(t, -edge, edge)
+    whole = 1 - (s * s) * (t * t)
+    return s * (1 - t * t) / whole, t * (1 - s * s) / whole
+
+
 def relax_pair(
     weight: Array,
     drive: Array,
@@ -177,53 +171,44 @@ def relax_pair(
     contraction: float | None = None,
     record: list[tuple[Array, Array]] | None = None,
 ) -> Pair:
-    """Both equilibria of ``h = tanh(drive ∓ push + h·W)``, relaxed together.
+    """Both equilibria of ``h = tanh(drive ∓ push + h·W)``, relaxed together as center ± shift.
 
-    They are written as ``center ± shift``. A product is linear, so ``center·W`` and ``shift·W``
-    give both images; the center hardly moves from the free equilibrium (to first order in β it
-    does not move), so a step mostly costs the one product with the shift. A sample is done when
-    the residual of either sign is proven below ``tol`` of its activity and that of the shift below
+    A product is linear, so ``center·W`` and ``shift·W`` give both images, and `tanh_pair` keeps the
+    digits of a shift however small. The center hardly moves from the free equilibrium (to first
+    order in β it does not move), so a step mostly costs the one product with the shift. A sample
+    is done when the center's residual is below ``tol`` of its activity and that of the shift below
     ``NUDGE_SLACK·tol`` of the shift.
     """
     hidden, eps = state.shape[1], np.finfo(state.dtype).eps
     factor = 1.0 if contraction is None else contraction
     center, shift, moved = state, np.zeros_like(state), np.zeros_like(state)
-    up, down = np.zeros_like(state), np.zeros_like(state)
-    odd, even, gap, size, reach = np.zeros((5, len(state)), state.dtype)
+    middle, half = np.zeros_like(state), np.zeros_like(state)
+    residual, drifted = np.zeros(len(state)), np.zeros(len(state))
     done = np.zeros(len(state), bool)
     for steps in range(1, max_steps + 1):
         active = ~done
-        up[active] = np.tanh((drive - push) + (product + moved))[active]
-        down[active] = np.tanh((drive + push) + (product - moved))[active]
-        half, middle = 0.5 * (up - down), 0.5 * (up + down)
-        turn, drift = half - shift, middle - center
-        worse = np.maximum(norm(drift + turn), norm(drift - turn))
-        odd, even, gap, reach, size = (
-            np.where(active, new, old)
-            for new, old in (
-                (norm(turn), odd), (norm(drift), even), (worse, gap), (norm(half), reach),
-                (norm(middle), size),
-            )
-        )  # fmt: skip
-        if record is not None:
-            record.append((up.copy(), down.copy()))
+        mean, difference = tanh_pair(drive + product, moved - push)
+        middle[active], half[active] = mean[active], difference[active]
+        turn, drift, reach, size = (norm(a) for a in (half - shift, middle - center, half, middle))
+        exact = ROUNDING_FLOOR * eps
         scale = np.maximum(size, ACTIVITY_FLOOR * hidden**0.5)
-        exact = ROUNDING_FLOOR * eps * size
-        apart = (factor * odd <= NUDGE_SLACK * tol * reach) | (odd <= exact)
-        done |= (apart & (factor * gap <= tol * scale)) | (gap <= exact)
-        finite = bool(np.isfinite(gap).all())
+        even = np.where(drift <= exact * size, 0.0, factor * drift / scale)
+        unit = NUDGE_SLACK * np.where(reach > 0, reach, 1)
+        odd = np.where(turn <= exact * reach, 0.0, factor * turn / unit)
+        residual = np.where(active, np.maximum(even, odd), residual)
+        drifted = np.where(active, even, drifted)
+        if record is not None:
+            record.append((middle.copy(), half.copy()))
+        done |= residual <= tol
+        finite = bool(np.isfinite(turn[active] + drift[active]).all())
         if done.all() or not finite or steps == max_steps:
             break
         shift = np.where(done[:, None], shift, half)
         moved = np.where(done[:, None], moved, shift @ weight)
-        recentred = ((factor * even > DRIFT * tol * scale) & ~done)[:, None]
+        recentred = ((drifted > DRIFT * tol) & ~done)[:, None]
         center = np.where(recentred, middle, center)
         product = np.where(recentred, center @ weight, product)
-    if contraction is not None and contraction < 1:
-        bound = (factor * gap + hidden * eps * size) / (1 - factor)
-    else:
-        bound = np.full(len(gap), np.inf)
-    return Pair(up, down, factor * gap / scale, bound, scale, steps, bool(done.all()), finite)
+    return Pair(middle, half, residual, steps, bool(done.all()), finite)
 
 
 def nudged_phases(
@@ -242,20 +227,16 @@ def nudged_phases(
 
 
 def normalise(cotangent: Array) -> tuple[Array, Array]:
-    """Split a cotangent into a direction of RMS one per sample, and its RMS (batch,).
+    """Split a cotangent into a direction of RMS one per sample, and its size (batch,).
 
-    The largest entry is divided out first, so that squares of tiny cotangents do not underflow.
+    Where one neuron would be pushed by more than `LARGEST_PUSH`, the direction is that much
+    shorter: a nudge of β is then β times that at most, for any neuron. The largest entry is divided
+    out first, so that squares of tiny or huge cotangents do not leave the range of floats.
     """
     peak = np.abs(cotangent).max(1)
     unit = cotangent / np.where(peak > 0, peak, 1)[:, None]
-    rms = np.sqrt((unit * unit).mean(1))
-    return unit / np.where(rms > 0, rms, 1)[:, None], peak * rms
-
-
-def contrast(up: Array, down: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """``δ = −w·(up − down)``, ``½(up + down)`` and ``Σ δ``: the two ends of a Hebbian update."""
-    delta = -weight[:, None] * (up - down)
-    return delta, 0.5 * (up + down), delta.sum(0)
+    size = np.maximum(np.sqrt((unit * unit).mean(1)), 1 / LARGEST_PUSH)
+    return unit / size[:, None], peak * size
 
 
 def symmetrise(matrix: Array) -> Array:
@@ -268,6 +249,9 @@ def energy(weight: Array, drive: Array, state: Array) -> Array:
     up, down = np.maximum(1 + state, 1e-300), np.maximum(1 - state, 1e-300)
     potential = 0.5 * (up * np.log(up) + down * np.log(down))
     return (potential - state * drive - 0.5 * state * (state @ weight)).sum(1)
+
+
+LARGEST_ENTRY = 1e18
 
 
 class Ball(NamedTuple):
@@ -284,6 +268,10 @@ def spectral_ball(weight: Array, radius: float) -> Ball:
     d comes from two products with |S| (Perron-Frobenius, Collatz-Wielandt); the slope follows d.
     """
     size = np.abs(weight)
+    if size.max() > LARGEST_ENTRY:  # sums of such entries would leave the range of floats
+        inner = spectral_ball(weight / size.max(), radius)
+        slope = None if inner.slope is None else inner.slope / size.max()
+        return Ball(inner.weight, inner.factor / float(size.max()), slope)
     vectors, sums = [np.ones(len(weight), weight.dtype)], []
     for _ in range(2):
         sums.append(size @ vectors[-1])
@@ -326,10 +314,10 @@ def training_step(params: Parameters, x: Array, target: Array, settings: Setting
     loss, error = cross_entropy(output, target)
     direction, scale = normalise(error @ params.weight_out)
     nudged = nudged_phases(ball.weight, drive, free, direction, settings)
-    delta, mean, bias = contrast(nudged.up, nudged.down, (0.5 / settings.beta) * scale)
-    # w(h₊h₊ᵀ − h₋h₋ᵀ) is the symmetric part of 2wΔh̄ᵀ, which `ball_gradient` takes.
-    recurrent = ball_gradient(delta.T @ mean, ball)
-    gradients = Parameters(delta.T @ x, bias, recurrent, error.T @ free.image, error.sum(0))
+    delta = -(scale / settings.beta)[:, None] * nudged.shift
+    # w(h₊h₊ᵀ − h₋h₋ᵀ)/2 is the symmetric part of 2w·shift·centerᵀ, which `ball_gradient` takes.
+    recurrent = ball_gradient(delta.T @ nudged.center, ball)
+    gradients = Parameters(delta.T @ x, delta.sum(0), recurrent, error.T @ free.image, error.sum(0))
     return Step(output, loss, free, nudged, gradients)
 
 

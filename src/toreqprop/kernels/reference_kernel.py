@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from toreqprop.kernels import reference
-from toreqprop.kernels.base import Kernel, Limits, Pair, Relaxed
+from toreqprop.kernels.base import Kernel, status
+from toreqprop.solution import Solution
 
 
 class NumpyKernel(Kernel):
@@ -20,75 +21,48 @@ class NumpyKernel(Kernel):
         self,
         weight: Tensor,
         drive: Tensor,
-        state: Tensor | None,
-        product: Tensor | None,
-        limits: Limits,
+        start: Tensor | None,
         *,
-        scale: Tensor | None = None,
-        origin: Tensor | None = None,
-        keep: bool = True,
-        record: list[Tensor] | None = None,
-    ) -> Relaxed:
-        states: list[reference.Array] | None = None if record is None else []
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
+        images: list[reference.Array] = []
         found = reference.relax(
-            _array(weight),
-            _array(drive),
-            None if state is None else _array(state),
-            None if product is None else _array(product),
-            tol=limits.tol,
-            max_steps=limits.max_steps,
-            contraction=limits.contraction,
-            scale=None if scale is None else _array(scale),
-            origin=None if origin is None else _array(origin),
-            record=states,
-        )
-        if record is not None and states is not None:
-            record.extend(torch.from_numpy(s) for s in states)
-        return Relaxed(
-            *(_tensor(a, drive.dtype) for a in found[:6]),  # type: ignore[call-arg, arg-type]
-            *found[6:],
+            weight.detach().numpy(), drive.detach().numpy(),
+            None if start is None else start.numpy(),
+            tol=tol, max_steps=max_steps, contraction=contraction, record=images,
+        )  # fmt: skip
+        if record is not None:
+            record.extend((torch.from_numpy(image),) for image in images)
+        image, state, product, residual = (torch.from_numpy(a) for a in found[:4])
+        ended = status(found.converged, found.finite)
+        layer = None if found.converged else 0
+        return Solution(
+            (image,), found.steps, residual, ended, layer=layer, memory=(state, product)
         )
 
     def relax_pair(
         self,
         weight: Tensor,
         drive: Tensor,
-        direction: Tensor,
-        beta: float,
-        state: Tensor,
-        product: Tensor,
-        limits: Limits,
+        push: Tensor,
+        memory: tuple[Tensor, Tensor],
         *,
-        record: list[tuple[Tensor, Tensor]] | None = None,
-    ) -> Pair:
-        states: list[tuple[reference.Array, reference.Array]] = []
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
+        images: list[tuple[reference.Array, reference.Array]] = []
         found = reference.relax_pair(
-            *(_array(t) for t in (weight, drive, beta * direction, state, product)),
-            tol=limits.tol,
-            max_steps=limits.max_steps,
-            contraction=limits.contraction,
-            record=states,
-        )
+            *(t.detach().numpy() for t in (weight, drive, push, *memory)),
+            tol=tol, max_steps=max_steps, contraction=contraction, record=images,
+        )  # fmt: skip
         if record is not None:
-            record.extend((torch.from_numpy(up), torch.from_numpy(down)) for up, down in states)
-        return Pair(
-            *(_tensor(a, drive.dtype) for a in found[:5]),  # type: ignore[call-arg, arg-type]
-            *found[5:],
-        )
-
-    def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        direction, rms = reference.normalise(_array(cotangent))
-        return torch.from_numpy(direction), torch.from_numpy(rms)
-
-    def contrast(self, up: Tensor, down: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = reference.contrast(_array(up), _array(down), _array(weight))
-        delta, mean, total = (torch.from_numpy(a) for a in found)
-        return delta, mean, total
-
-
-def _array(tensor: Tensor) -> reference.Array:
-    return tensor.detach().numpy()
-
-
-def _tensor(array: Any, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(array).to(dtype)
+            record.extend((torch.from_numpy(c), torch.from_numpy(d)) for c, d in images)
+        center, shift, residual = (torch.from_numpy(a) for a in found[:3])
+        ended = status(found.converged, found.finite)
+        layer = None if found.converged else 0
+        return Solution((center,), found.steps, residual, ended, shift=(shift,), layer=layer)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from toreqprop.energies import SpectralBall
+from toreqprop.models.constrained import Constrained
 
 EMBEDDING_SCALE = 0.5
 """Standard deviation of embedded tokens and positions at first."""
@@ -96,8 +96,6 @@ class FieldBlock(nn.Module):
         return [*self.attention.parts(), self.direct.weight, self.position]
 
 
-def bounded_linear(width: int, radius: float) -> nn.Linear:
+def bounded_linear(width: int, radius: float) -> Constrained:
     """A square weight with a bounded spectral norm."""
-    layer = nn.Linear(width, width, bias=False)
-    parametrize.register_parametrization(layer, "weight", SpectralBall(radius))
-    return layer
+    return Constrained(nn.Linear(width, width, bias=False).weight.detach(), SpectralBall(radius))

@@ -33,11 +33,13 @@ class BackpropConvNet(nn.Module):
         super().__init__()
         self.plan = plan_layers(image, channels, classes, kernel_size, pooling)
         self.feed_forward = self.plan.energy(activation)
-        self.layers, self.readout = self.plan.build()
+        *layers, self.readout = self.plan.build()
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         check_images(x, self.plan.image, self.readout.bias.dtype)
         params = tuple(p for layer in self.layers for p in (layer.weight, layer.bias))
-        drive = self.feed_forward.prepare(x, params)  # type: ignore[arg-type]
+        images = x.reshape(-1, *self.plan.image)
+        drive = self.feed_forward.prepare(images, params)  # type: ignore[arg-type]
         last = self.feed_forward.initial_state(drive, params)[-1]  # type: ignore[arg-type]
         return self.readout(last.flatten(1))

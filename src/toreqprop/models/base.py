@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from toreqprop.energies import Energy, Params, System, VectorField
+from toreqprop import checks
+from toreqprop.energies import Energy, Params, VectorField
 from toreqprop.equilibrium import Settings, equilibrium
 from toreqprop.errors import (
     ConvergenceError,
@@ -18,10 +22,11 @@ from toreqprop.errors import (
     InvalidInputError,
     UnsupportedModelError,
 )
-from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
+from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
-from toreqprop.solvers import FixedPoint, Hook, Solver, Tolerance, Trace, solve
+from toreqprop.solvers import SOLVERS, FixedPoint, Hook, Solver, Trace
+from toreqprop.tracing import is_traced
 
 OnFailure = Literal["warn", "raise", "ignore"]
 KernelName = Literal["auto", "numba", "torch", "numpy"]
@@ -33,44 +38,45 @@ class EquilibriumModel(nn.Module, ABC):
     Args:
         field: the energy or vector field.
         gradient: how ``loss.backward()`` computes gradients; exchange it at any time.
-        solver: how equilibria are found.
-        tol: relative fixed-point residual at which a relaxation stops.
-        max_steps: evaluations after which it stops anyway.
-        on_failure: what to do when it had to: "warn" (once per model), "raise" or "ignore".
-        kernel: the code that relaxes one dense layer by plain iteration under two-phase EP:
-            "auto" (the fastest here), "numba", "torch", "numpy"; None for the general path,
-            which serves every other case whatever is chosen.
+        solver: how equilibria are found, and when that ends: ``FixedPoint(tol=1e-3)``.
+        tol, max_steps: a shorter way to give the solver another tolerance.
+        on_failure: what to do when a relaxation does not converge: "warn" (the first time; they
+            are counted in ``failures``), "raise" or "ignore".
+        kernel: the code that relaxes one dense layer by plain iteration: "auto" (the fastest
+            here), "numba", "torch" (the general path, which serves every other case whatever is
+            chosen), "numpy".
+
+    Attributes:
+        failures: how many relaxations ended with which status, in which phase and layer:
+            ``{("nudged", "MAX_STEPS", 2): 17}``.
+        relaxations: how many there were in all.
     """
 
     def __init__(
         self,
         field: VectorField,
         *,
-        gradient: GradientEstimator | None = None,
-        solver: Solver | None = None,
-        tol: float = 1e-3,
-        max_steps: int = 100,
+        gradient: GradientEstimator | str | None = None,
+        solver: Solver | str | None = None,
+        tol: float | None = None,
+        max_steps: int | None = None,
         on_failure: OnFailure = "warn",
         kernel: KernelName | None = "auto",
     ) -> None:
         super().__init__()
-        if on_failure not in ("warn", "raise", "ignore"):
-            raise InvalidInputError(
-                f'on_failure must be "warn", "raise" or "ignore", got {on_failure!r}.'
-            )
-        if kernel is not None:
-            get_kernel(kernel)  # refuses an unknown name
-        Tolerance(tol, max_steps)  # refuses bad values here, where the user wrote them
+        checks.choice("on_failure", on_failure, ("warn", "raise", "ignore"))
+        get_kernel(kernel)  # refuses an unknown name
         self.field = field
         if gradient is None:
             gradient = CenteredEP() if isinstance(field, Energy) else VectorFieldEP()
-        self.gradient: GradientEstimator = gradient
+        self.gradient = gradient
         self.solver = FixedPoint() if solver is None else solver
-        self.tol = tol
-        self.max_steps = max_steps
+        self.solver = self.solver.limited(tol, max_steps)
         self.on_failure: OnFailure = on_failure
         self.kernel: KernelName | None = kernel
-        self._warned = False
+        self.failures: Counter[tuple[str, str, int | None]] = Counter()
+        self.relaxations = 0
+        self._warned: set[str] = set()
         self._hooks: dict[int, Hook] = {}
         self._hook_ids = itertools.count()
 
@@ -90,13 +96,24 @@ class EquilibriumModel(nn.Module, ABC):
     def check_input(self, x: Tensor) -> None:
         """Refuse a batch that cannot be used, with one sentence that says what to do."""
 
-    @abstractmethod
-    def lipschitz(self) -> float:
-        """The Lipschitz constant of the fixed-point map; raises where only theory is missing."""
+    def layer_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the free layers, without the batch, where a bound depends on them."""
+        return []
 
-    @abstractmethod
+    @torch.no_grad()
+    def lipschitz(self) -> float:
+        """An upper bound on the fixed-point map's Lipschitz constant, from the exact norms of the
+        weights and the slope of the activation; in the norm of `VectorField.lipschitz`.
+
+        Raises:
+            UnsupportedModelError: none is known, and why.
+        """
+        return self.field.lipschitz(self.system_parameters(), self.layer_shapes())
+
     def config(self) -> dict[str, Any]:
         """Constructor arguments that build this model again, weights apart."""
+        names = inspect.signature(type(self).__init__).parameters
+        return {name: getattr(self, name) for name in names if name not in ("self", "generator")}
 
     variants: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Options of :meth:`example` with which the contract tests run it, one after the other."""
@@ -128,36 +145,70 @@ class EquilibriumModel(nn.Module, ABC):
         return None
 
     @property
-    def tolerance(self) -> Tolerance:
-        """When this model's relaxations stop."""
-        return Tolerance(self.tol, self.max_steps)
+    def gradient(self) -> GradientEstimator:
+        """How gradients are computed; setting it takes an estimator or a registered name."""
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, value: GradientEstimator | str) -> None:
+        self._gradient: GradientEstimator = named("gradient", value, GradientEstimator, ESTIMATORS)
+
+    @property
+    def solver(self) -> Solver:
+        """How equilibria are found; setting it takes a solver or a registered name."""
+        return self._solver
+
+    @solver.setter
+    def solver(self, value: Solver | str) -> None:
+        self._solver: Solver = named("solver", value, Solver, SOLVERS)
+
+    @property
+    def tol(self) -> float:
+        """The solver's tolerance; setting it exchanges the solver."""
+        return self.solver.tol
+
+    @tol.setter
+    def tol(self, value: float) -> None:
+        self.solver = self.solver.limited(tol=value)
+
+    @property
+    def max_steps(self) -> int:
+        """The solver's limit; setting it exchanges the solver."""
+        return self.solver.max_steps
+
+    @max_steps.setter
+    def max_steps(self, value: int) -> None:
+        self.solver = self.solver.limited(max_steps=value)
 
     def forward(self, x: Tensor) -> Tensor:
         """Relax, then read out. Raises `InvalidInputError`, `ConvergenceError` (if asked to)."""
-        self.check_input(x)
-        settings = Settings(
-            self.field,
-            self.solver,
-            self.tolerance,
-            self.gradient,
-            self._report,
-            self.certified_contraction(),
-            self.kernel,
-        )
-        state = equilibrium(settings, self.field_input(x), self.system_parameters())
-        return self.readout_from(state)
+        return self.readout_from(self.equilibrium(x).state)
 
-    @torch.no_grad()
-    def equilibrium(self, x: Tensor, *, trace: Trace | None = None) -> Solution:
-        """The free equilibrium with its residuals, status and a proven error bound."""
-        self.check_input(x)
-        system = System.bind(
-            self.field, self.field_input(x), self.system_parameters(), self._exact_contraction()
-        )
-        start = system.initial_state()
-        solution = solve(system, start, self.solver, self.tolerance, trace=trace)
-        self._report("free", solution)
-        return solution
+    def equilibrium(
+        self, x: Tensor, *, start: State | None = None, trace: Trace | None = None
+    ) -> Solution:
+        """The free equilibrium that `forward` reads out, with residuals, status and error bound.
+
+        Its state is differentiable like the output: a penalty on activity trains by EP too.
+        ``start`` is where the relaxation begins, ``trace`` records it.
+        """
+        device = x.device.type if isinstance(x, Tensor) else "cpu"
+        if torch.is_autocast_enabled(device) and isinstance(x, Tensor) and x.is_floating_point():
+            x = x.to(next(self.parameters()).dtype)
+        # Relaxing in half precision would leave a sum of many small steps with three digits.
+        with torch.autocast(device, enabled=False):
+            self.check_input(x)
+            settings = Settings(
+                self.field,
+                self.solver,
+                self.gradient,
+                self._report,
+                self.certified_contraction(),
+                self.kernel,
+                start,
+                trace,
+            )
+            return equilibrium(settings, self.field_input(x), self.system_parameters())
 
     def energy(self, x: Tensor) -> Tensor:
         """Energy of each sample at its equilibrium, shape (batch,).
@@ -183,55 +234,60 @@ class EquilibriumModel(nn.Module, ABC):
         """Undo :meth:`register_relaxation_hook`."""
         del self._hooks[key]
 
-    def _exact_contraction(self) -> float | None:
-        try:
-            factor = self.lipschitz()
-        except UnsupportedModelError:
-            return None
-        # Rounding of the norm itself must not make the bound optimistic.
-        eps = torch.finfo(next(self.parameters()).dtype).eps
-        factor *= 1 + 100 * eps
-        return factor if factor < 1 else None
+    def estimated_parameters(self) -> list[str]:
+        """Names of the parameters the estimator trains: those the field depends on.
+
+        The others, a readout's, get their gradient from autograd alone.
+        """
+        named = dict(self.named_parameters())
+        with torch.enable_grad():
+            effective = [p.sum() for p in self.system_parameters() if p.requires_grad]
+            effective += [p.sum() for p in self._embedded() if p.requires_grad]
+        if not effective:
+            return []
+        asked = {name: p for name, p in named.items() if p.requires_grad}
+        found = torch.autograd.grad(effective, list(asked.values()), allow_unused=True)
+        return [name for name, g in zip(asked, found, strict=True) if g is not None]
+
+    def _embedded(self) -> list[Tensor]:
+        """The parameters that the field's input is made with."""
+        return []
 
     def _report(self, phase: str, solution: Solution) -> None:
         for hook in tuple(self._hooks.values()):
             hook(phase, solution)
-        if solution.converged or self.on_failure == "ignore":
+        self.relaxations += 1
+        if solution.converged:
             return
+        self.failures[phase, solution.status.name, solution.layer] += 1
+        if self.on_failure == "ignore":
+            return
+        where = "" if solution.layer is None else f", layer {solution.layer}"
         message = (
-            f"{phase} phase: {solution.status.value} (worst relative residual "
+            f"{phase} phase{where}: {solution.status.value} (worst relative residual "
             f"{solution.worst_residual:.1e} after {solution.steps} steps; tol={self.tol:g}, "
             f"max_steps={self.max_steps})."
         )
         if self.on_failure == "raise":
             raise ConvergenceError(message)
-        if not self._warned:
-            self._warned = True
+        if solution.status.name not in self._warned:
+            self._warned.add(solution.status.name)
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
 
-    # torch's parametrized modules refuse to be pickled; a model is rebuilt from its
-    # configuration and given its own tensors back, so ties between models survive.
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.config()), self.__getstate__()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "parameters": dict(self.named_parameters(remove_duplicate=False)),
-            "buffers": dict(self.named_buffers(remove_duplicate=False)),
-            "training": self.training,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for kind in ("parameters", "buffers"):
-            for path, tensor in state[kind].items():
-                owner, _, name = path.rpartition(".")
-                getattr(self.get_submodule(owner), f"_{kind}")[name] = tensor
-        self.train(state["training"])
+Kind = TypeVar("Kind")
 
 
-def _rebuild(cls: type[EquilibriumModel], config: dict[str, Any]) -> EquilibriumModel:
-    with torch.random.fork_rng(devices=[]):  # initial weights are thrown away, not the RNG state
-        return cls(**config)
+def named(setting: str, value: Any, kind: Any, known: Mapping[str, type[Kind]]) -> Kind:
+    """``value`` itself where it is of its kind, or the registered one of that name."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str) and value in known:
+        return known[value]()
+    names = ", ".join(f'"{name}"' for name in known)
+    raise InvalidInputError(
+        f"{setting} must be a {kind.__name__} or one of {names}, got {checks.shown(value)}."
+    )
 
 
 def check_batch(x: Tensor, width: int, dtype: torch.dtype) -> None:
@@ -251,6 +307,8 @@ def check_batch(x: Tensor, width: int, dtype: torch.dtype) -> None:
         raise InvalidInputError(
             f"The input is {x.dtype} and the model {dtype}: convert it with x.to({dtype})."
         )
+    if is_traced():
+        return
     # A sum is one pass; only where it is not finite is it worth looking at each entry.
     if not bool(torch.isfinite(x.detach().sum())) and not bool(torch.isfinite(x).all()):
         raise InvalidInputError(

@@ -10,27 +10,28 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from toreqprop.energies import (
     Activation,
     AveragePooling,
-    ConvolutionalEnergy,
     ConvolutionBall,
-    Linear,
+    ConvolutionCoupling,
     Params,
-    PooledConvolution,
     Pooling,
     Sigmoid,
+    StackEnergy,
     Tanh,
-    convolution_norm,
 )
-from toreqprop.energies.convolutional import Shape
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.gradients import CenteredEP, GradientEstimator
+from toreqprop.errors import InvalidInputError
+from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
+from toreqprop.models.constrained import constrained, weight_and_bias
+from toreqprop.models.hopfield_mlp import chain_norm
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
+
+Shape = tuple[int, int, int]
+"""Channels, height, width of a map."""
 
 
 class HopfieldConvNet(EquilibriumModel):
@@ -47,12 +48,11 @@ class HopfieldConvNet(EquilibriumModel):
             first layer the default is ``Sigmoid()``: states that are never negative make sweeps
             settle, with tanh they may go round in circles.
         feedback: strength of the way down relative to the way up, in (0, 1]: weak feedback
-            settles fast and leaves the forward pass room; see `ConvolutionalEnergy`.
+            settles fast and leaves the forward pass room; see `StackEnergy`.
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
-        gradient: by default `CenteredEP` with β a tenth of the range of the last layer's states.
-        solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
     """
@@ -71,91 +71,51 @@ class HopfieldConvNet(EquilibriumModel):
         radius: float = 0.95,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
-        tol: float = 1e-3,
-        max_steps: int = 200,
+        tol: float | None = None,
+        max_steps: int | None = None,
         on_failure: OnFailure = "warn",
     ) -> None:
         plan = plan_layers(image, channels, classes, kernel_size, pooling)
         if not 0 < feedback <= 1:
             raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}. Typical: 0.1.")
-        if gradient is None:  # β in units of the last layer's range
-            gradient = CenteredEP(0.1 * feedback ** ((len(plan.maps) - 1) / 2))
         super().__init__(
             plan.energy(activation, feedback),
             gradient=gradient,
-            solver=GaussSeidel() if solver is None else solver,
+            solver=GaussSeidel(max_steps=200) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
         )
         self.plan, self.feedback = plan, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
-        self.layers, self.readout = plan.build()
-        if spectral_norm:
-            for layer, pooled in zip(list(self.layers)[1:], plan.poolings[1:], strict=True):
-                limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5
-                parametrize.register_parametrization(layer, "weight", ConvolutionBall(limit))
+        first, *upper, self.readout = plan.build()
+        self.layers = nn.ModuleList([first])
+        for layer, pooled in zip(upper, plan.poolings[1:], strict=True):
+            limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5
+            self.layers.append(constrained(layer, *[ConvolutionBall(limit)] * spectral_norm))
+
+    image = property(lambda self: self.plan.image)
+    channels = property(lambda self: tuple(channels for channels, _, _ in self.plan.maps))
+    classes = property(lambda self: self.plan.classes)
+    kernel_size = property(lambda self: self.plan.kernel_size)
+    pooling = property(lambda self: self.plan.poolings)
+    activation = property(lambda self: self.field.activation)
+
+    def field_input(self, x: Tensor) -> Tensor:
+        """(batch, channels, height, width), whatever the shape of a sample was."""
+        return x.reshape(-1, *self.plan.image)
 
     def system_parameters(self) -> Params:
-        """Kernels and biases in units of the layers' ranges: kernels between layers times √f."""
-        first, *upper = self.layers
-        found = [first.weight, first.bias]
-        for number, layer in enumerate(upper, start=1):
-            scales = self.feedback**0.5, self.feedback ** (number / 2)
-            found += [scales[0] * layer.weight, scales[1] * layer.bias]  # type: ignore[list-item, operator]
-        return tuple(found)  # type: ignore[arg-type]
+        return tuple(t for layer in self.layers for t in weight_and_bias(layer))
 
     def readout_from(self, state: State) -> Tensor:
-        return self.readout(state[-1].flatten(1) / self.feedback ** ((len(state) - 1) / 2))
+        return self.readout(state[-1].flatten(1))
+
+    def layer_shapes(self) -> list[tuple[int, ...]]:
+        return list(self.plan.maps)
 
     def check_input(self, x: Tensor) -> None:
         check_images(x, self.plan.image, self.readout.bias.dtype)
-
-    @torch.no_grad()
-    def lipschitz(self) -> float:
-        """An upper bound on the plain map's Lipschitz constant.
-
-        The Jacobian is block tridiagonal: pooled convolutions off its diagonal and, on it, what
-        the pooling's own curvature adds. Its norm is at most that of the small matrix of norms.
-
-        Raises:
-            UnsupportedModelError: the pooling's derivative jumps, or the states are unbounded.
-        """
-        poolings = self.plan.poolings[1:]
-        if any(pooling.curvature is None for pooling in poolings):
-            raise UnsupportedModelError(
-                "Under max pooling the fixed-point map jumps where another pixel wins, so it has "
-                "no Lipschitz constant: use AveragePooling() or SoftPooling() above the first."
-            )
-        curved = any(pooling.curvature for pooling in poolings)
-        if curved and isinstance(self.field.activation, Linear):
-            raise UnsupportedModelError(
-                "With unbounded states the curvature of soft pooling is unbounded: use "
-                "activation=HardSigmoid() or pooling=AveragePooling()."
-            )
-        norms = [
-            convolution_norm(kernel, *below[1:])
-            for kernel, below in zip(self.system_parameters()[2::2], self.plan.maps, strict=False)
-        ]
-        return self.field.activation.slope * _block_norm(norms, poolings)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "image": self.plan.image,
-            "channels": tuple(channels for channels, _, _ in self.plan.maps),
-            "classes": self.plan.classes,
-            "kernel_size": self.plan.kernel_size,
-            "pooling": self.plan.poolings,
-            "activation": self.field.activation,
-            "feedback": self.feedback,
-            "spectral_norm": self.spectral_norm,
-            "radius": self.radius,
-            "gradient": self.gradient,
-            "solver": self.solver,
-            "tol": self.tol,
-            "max_steps": self.max_steps,
-            "on_failure": self.on_failure,
-        }
 
     @classmethod
     def for_rows(
@@ -195,20 +155,21 @@ class ConvolutionalPlan:
     kernel_size: int
     poolings: tuple[Pooling, ...]
 
-    def energy(self, activation: Activation | None, feedback: float = 1.0) -> ConvolutionalEnergy:
+    def energy(self, activation: Activation | None, feedback: float = 1.0) -> StackEnergy:
         if activation is None:
             jumps = any(pooling.curvature is None for pooling in self.poolings[1:])
             activation = Sigmoid() if jumps else Tanh()
-        couplings = tuple(PooledConvolution(p, self.kernel_size // 2) for p in self.poolings)
-        return ConvolutionalEnergy(self.image, couplings, activation, feedback)
+        padding = self.kernel_size // 2
+        couplings = tuple(ConvolutionCoupling(padding, pooling) for pooling in self.poolings)
+        return StackEnergy(couplings, activation, feedback)
 
-    def build(self) -> tuple[nn.ModuleList, nn.Linear]:
+    def build(self) -> list[Any]:
         """The convolutions, as holders of their kernels, and the readout."""
-        layers = nn.ModuleList(
+        layers = [
             nn.Conv2d(below[0], above[0], self.kernel_size)
             for below, above in itertools.pairwise([self.image, *self.maps])
-        )
-        return layers, nn.Linear(math.prod(self.maps[-1]), self.classes)
+        ]
+        return [*layers, nn.Linear(math.prod(self.maps[-1]), self.classes)]
 
 
 def plan_layers(
@@ -263,19 +224,8 @@ def coupling_limit(radius: float, couplings: int, pooling: Pooling) -> float:
 
     Solves ``c·k² + 2·cos(π/(n+2))·g·k = radius`` for k, with the pooling's curvature c and gain g.
     """
-    chain = 2 * math.cos(math.pi / (couplings + 2)) * pooling.gain
+    chain = chain_norm(couplings) * pooling.gain
     curvature = pooling.curvature or 0.0
     if curvature == 0:
         return radius / chain
     return (math.sqrt(chain**2 + 4 * curvature * radius) - chain) / (2 * curvature)
-
-
-def _block_norm(norms: list[float], poolings: Sequence[Pooling]) -> float:
-    """Norm of the matrix with ``gain·k_l`` beside and ``curvature·k_l²`` on its diagonal."""
-    if not norms:
-        return 0.0
-    pairs = list(zip(norms, poolings, strict=True))
-    beside = torch.tensor([p.gain * k for k, p in pairs], dtype=torch.float64)
-    own = torch.tensor([(p.curvature or 0.0) * k * k for k, p in pairs] + [0], dtype=torch.float64)
-    matrix = torch.diag(own) + torch.diag(beside, 1) + torch.diag(beside, -1)
-    return float(torch.linalg.eigvalsh(matrix)[-1])

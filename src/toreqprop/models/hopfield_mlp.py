@@ -9,13 +9,21 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from typing_extensions import Self
 
-from toreqprop.energies import Activation, LayeredEnergy, NearIdentity, Params, SpectralBall, Tanh
+from toreqprop.energies import (
+    Activation,
+    LinearCoupling,
+    NearIdentity,
+    Params,
+    SpectralBall,
+    StackEnergy,
+    Tanh,
+)
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
+from toreqprop.models.constrained import Constrained, constrained, weight_and_bias
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
@@ -59,8 +67,8 @@ class HopfieldMLP(EquilibriumModel):
         feedback: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
-        tol: float = 1e-3,
-        max_steps: int = 200,
+        tol: float | None = None,
+        max_steps: int | None = None,
         on_failure: OnFailure = "warn",
     ) -> None:
         if len(sizes) < 3 or min(sizes) < 1:
@@ -75,13 +83,13 @@ class HopfieldMLP(EquilibriumModel):
         if not 0 < feedback <= 1:
             raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}.")
         super().__init__(
-            LayeredEnergy(
+            StackEnergy(
+                (LinearCoupling(),) * (len(sizes) - (output == "readout") - 1),
                 Tanh() if activation is None else activation,
                 feedback,
-                len(sizes) - (output == "readout") - 1,
             ),
             gradient=gradient,
-            solver=GaussSeidel() if solver is None else solver,
+            solver=GaussSeidel(max_steps=200) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
@@ -94,23 +102,27 @@ class HopfieldMLP(EquilibriumModel):
         self.start: Start = start
         self.feedback = feedback
         free = self.sizes if output == "free" else self.sizes[:-1]
-        self.layers = nn.ModuleList(
-            nn.Linear(below, above) for below, above in itertools.pairwise(free)
-        )
-        self.gain = len(self.layers) ** 0.5 if start == "identity" else 1.0
+        linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
+        self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
         self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
-        edge = 1.0 / _chain_norm([feedback**0.5] * max(1, len(self.layers) - 1))
-        if start == "identity":
-            rate = 1.0 / len(self.layers)
-            for layer in self._couplings():
-                nn.init.zeros_(layer.weight)
-                nn.init.zeros_(layer.bias)
-                parametrize.register_parametrization(layer, "weight", NearIdentity(edge, rate))
-                parametrize.register_parametrization(layer, "bias", NearIdentity(0.0, rate))
-        if spectral_norm and len(self.layers) > 1:
-            for layer in self._couplings():
-                ball = SpectralBall(radius * edge, exact_norm)
-                parametrize.register_parametrization(layer, "weight", ball)
+        edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
+        balls: list[nn.Module] = []
+        self.layers = nn.ModuleList(linear[:1])
+        for layer in linear[1:]:
+            balls = [SpectralBall(radius * edge, exact_norm)] if spectral_norm else []
+            if start == "random":
+                self.layers.append(constrained(layer, *balls))
+                continue
+            rate = 1.0 / len(linear)
+            self.layers.append(
+                Constrained(
+                    torch.zeros_like(layer.weight),
+                    NearIdentity(edge, rate),
+                    *balls,
+                    bias=torch.zeros_like(layer.bias),
+                    bias_constraints=(NearIdentity(0.0, rate),),
+                )
+            )
 
     @classmethod
     def deep(cls, inputs: int, width: int, layers: int, outputs: int, **options: Any) -> Self:
@@ -128,63 +140,25 @@ class HopfieldMLP(EquilibriumModel):
             "exact_norm": True,
             "start": "identity",
             "feedback": 0.75,
-            "gradient": CenteredEP(0.01),
+            "gradient": CenteredEP(1e-3),
             "solver": Anderson(6, GaussSeidel("sequential")),
             "tol": 1e-6,
             "max_steps": 1000,
         }
         return cls([inputs, *[width] * layers, outputs], **(chosen | options))
 
-    def _couplings(self) -> list[nn.Linear]:
-        return list(self.layers)[1:]  # type: ignore[return-value]
+    @property
+    def activation(self) -> Activation:
+        return self.field.activation
 
     def system_parameters(self) -> Params:
-        found: list[Tensor] = []
-        for layer in self.layers:
-            found += [layer.weight, layer.bias]  # type: ignore[list-item]
-        return tuple(found)
+        return tuple(t for layer in self.layers for t in weight_and_bias(layer))
 
     def readout_from(self, state: State) -> Tensor:
         return state[-1] if self.readout is None else self.readout(self.gain * state[-1])
 
     def check_input(self, x: Tensor) -> None:
-        check_batch(x, self.sizes[0], self.layers[0].bias.dtype)  # type: ignore[arg-type]
-
-    @torch.no_grad()
-    def lipschitz(self) -> float:
-        """An upper bound on the plain map's Lipschitz constant.
-
-        The Jacobian is block tridiagonal with the couplings ``W_l`` off its diagonal; its norm is
-        at most that of the small tridiagonal matrix of their norms. With ``feedback`` γ < 1 the
-        couplings are ``√γ·W_l`` in the norm that weights each layer by its temperature; the bound
-        is on the Lipschitz constant in that norm, hence on the rate of convergence.
-        """
-        norms = [
-            self.feedback**0.5 * float(torch.linalg.matrix_norm(layer.weight.detach(), ord=2))
-            for layer in self._couplings()
-        ]
-        return _chain_norm(norms)
-
-    def _exact_contraction(self) -> float | None:
-        # With weak feedback the factor holds in another norm than that of the error bound.
-        return super()._exact_contraction() if self.feedback == 1 else None
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "sizes": self.sizes,
-            "activation": self.field.activation,
-            "output": self.output,
-            "spectral_norm": self.spectral_norm,
-            "radius": self.radius,
-            "exact_norm": self.exact_norm,
-            "start": self.start,
-            "feedback": self.feedback,
-            "gradient": self.gradient,
-            "solver": self.solver,
-            "tol": self.tol,
-            "max_steps": self.max_steps,
-            "on_failure": self.on_failure,
-        }
+        check_batch(x, self.sizes[0], next(self.parameters()).dtype)
 
     @classmethod
     def for_rows(
@@ -203,12 +177,6 @@ class HopfieldMLP(EquilibriumModel):
         )
 
 
-def _chain_norm(couplings: list[float]) -> float:
-    """Spectral norm of the symmetric tridiagonal matrix with these numbers off the diagonal."""
-    if not couplings:
-        return 0.0
-    if len(set(couplings)) == 1:
-        return 2 * couplings[0] * math.cos(math.pi / (len(couplings) + 2))
-    beside = torch.tensor(couplings, dtype=torch.float64)
-    matrix = torch.diag(beside, 1) + torch.diag(beside, -1)
-    return float(torch.linalg.eigvalsh(matrix)[-1])
+def chain_norm(couplings: int) -> float:
+    """Spectral norm of the symmetric tridiagonal matrix with this many ones on either side."""
+    return 2 * math.cos(math.pi / (couplings + 2))

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from toreqprop.energies import (
     DenseEnergy,
@@ -20,17 +19,10 @@ from toreqprop.energies import (
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
+from toreqprop.models.constrained import Constrained, weight_and_bias
 from toreqprop.models.readout import check_gain, read_out
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
-
-
-class RecurrentWeight(nn.Module):
-    """Holds ``W_rec`` so that torch's parametrizations can be registered on it."""
-
-    def __init__(self, size: int, scale: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(size, size) * scale)
 
 
 class LoopedMLP(EquilibriumModel):
@@ -61,8 +53,8 @@ class LoopedMLP(EquilibriumModel):
         gain: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
-        tol: float = 1e-3,
-        max_steps: int = 100,
+        tol: float | None = None,
+        max_steps: int | None = None,
         on_failure: OnFailure = "warn",
         kernel: KernelName | None = "auto",
     ) -> None:
@@ -92,33 +84,21 @@ class LoopedMLP(EquilibriumModel):
         self.symmetric = symmetric
         self.gain = gain
         self.input = nn.Linear(in_features, hidden_features)
-        self.recurrent = RecurrentWeight(hidden_features, _INITIAL_GAIN / hidden_features**0.5)
-        self.readout = nn.Linear(hidden_features, out_features)
-        if symmetric and spectral_norm:
-            ball = SymmetricBall(radius, compiled=kernel in ("auto", "numba"))
-            parametrize.register_parametrization(self.recurrent, "weight", ball)
-        elif symmetric:
-            parametrize.register_parametrization(self.recurrent, "weight", Symmetric())
-        elif spectral_norm:
-            parametrize.register_parametrization(self.recurrent, "weight", SpectralBall(radius))
-        # In __dict__, not registered: the module itself stays where torch put it.
-        constrained: Any = self.recurrent
-        self.__dict__["_parametrization"] = (
-            constrained.parametrizations["weight"] if symmetric or spectral_norm else None
+        self.recurrent = Constrained(
+            torch.randn(hidden_features, hidden_features) * (_INITIAL_GAIN / hidden_features**0.5),
+            *self._constraints(),
         )
+        self.readout = nn.Linear(hidden_features, out_features)
+
+    def _constraints(self) -> list[nn.Module]:
+        if self.symmetric and self.spectral_norm:
+            return [SymmetricBall(self.radius, compiled=self.kernel in ("auto", "numba"))]
+        if self.symmetric:
+            return [Symmetric()]
+        return [SpectralBall(self.radius)] if self.spectral_norm else []
 
     def system_parameters(self) -> Params:
-        return (self.input.weight, self.input.bias, self._recurrent_weight())
-
-    def _recurrent_weight(self) -> Tensor:
-        """``self.recurrent.weight``, without the attribute look-ups of a parametrized module.
-
-        Those cost more than the parametrization itself where layers are small.
-        """
-        chain: Any = self.__dict__["_parametrization"]
-        if chain is None or len(chain) != 1:
-            return self.recurrent.weight
-        return chain[0].forward(chain.original)
+        return (*weight_and_bias(self.input), self.recurrent.weight)
 
     def readout_from(self, state: State) -> Tensor:
         return read_out(self.readout, state[0], self.gain)
@@ -126,33 +106,8 @@ class LoopedMLP(EquilibriumModel):
     def check_input(self, x: Tensor) -> None:
         check_batch(x, self.in_features, self.input.weight.dtype)
 
-    @torch.no_grad()
-    def lipschitz(self) -> float:
-        """Exact spectral norm of ``W_rec``; the map's Lipschitz constant, as ``|tanh'| ≤ 1``."""
-        weight = self.recurrent.weight.detach()
-        if self.symmetric:  # the same number, several times faster
-            return float(torch.linalg.eigvalsh(weight).abs().max())
-        return float(torch.linalg.matrix_norm(weight, ord=2))
-
     def certified_contraction(self) -> float | None:
         return self.radius if self.spectral_norm and self.radius < 1 else None
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "in_features": self.in_features,
-            "hidden_features": self.hidden_features,
-            "out_features": self.out_features,
-            "spectral_norm": self.spectral_norm,
-            "radius": self.radius,
-            "symmetric": self.symmetric,
-            "gain": self.gain,
-            "gradient": self.gradient,
-            "solver": self.solver,
-            "tol": self.tol,
-            "max_steps": self.max_steps,
-            "on_failure": self.on_failure,
-            "kernel": self.kernel,
-        }
 
     variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0})
 

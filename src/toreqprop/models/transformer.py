@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop.energies import (
+    AttentionCoupling,
     AttentionEnergy,
     AttentionField,
-    AttentionStackEnergy,
     AttentionStackField,
+    IdentityCoupling,
     Params,
+    StackEnergy,
     VectorField,
-    attention_lipschitz,
-    energy_attention_lipschitz,
 )
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.gradients import CenteredEP, GradientEstimator, VectorFieldEP
+from toreqprop.gradients import GradientEstimator
 from toreqprop.models.attention_blocks import (
     EMBEDDING_SCALE,
     Attention,
@@ -72,8 +72,8 @@ class EquilibriumTransformer(EquilibriumModel):
         radius: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
-        tol: float = 1e-3,
-        max_steps: int = 100,
+        tol: float | None = None,
+        max_steps: int | None = None,
         on_failure: OnFailure = "warn",
     ) -> None:
         _check_sizes(vocab_size=vocab_size, max_length=max_length, width=width, heads=heads)
@@ -82,10 +82,7 @@ class EquilibriumTransformer(EquilibriumModel):
             raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
         layers = _DEFAULT_LAYERS[variant] if layers is None else layers
         field = _field(variant, layers, heads, causal, feedback)
-        swept = isinstance(field, AttentionStackEnergy)
-        if gradient is None:
-            beta = _BETA[variant]
-            gradient = CenteredEP(beta) if variant == "energy" else VectorFieldEP(beta)
+        swept = isinstance(field, StackEnergy)
         super().__init__(
             field,
             gradient=gradient,
@@ -104,7 +101,7 @@ class EquilibriumTransformer(EquilibriumModel):
         make = {
             AttentionEnergy: lambda: EnergyAttention(width, heads, max_length, radius),
             AttentionField: lambda: Attention(width, heads, max_length, radius),
-            AttentionStackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
+            StackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
             AttentionStackField: lambda: FieldBlock(width, heads, max_length, radius),
         }[type(field)]
         count = layers - 1 if swept else layers
@@ -128,45 +125,8 @@ class EquilibriumTransformer(EquilibriumModel):
     def check_input(self, x: Tensor) -> None:
         check_tokens(x, self.vocab_size, self.max_length)
 
-    @torch.no_grad()
-    def lipschitz(self) -> float:
-        """A bound on the plain map's Lipschitz constant over ``|s| ≤ 1``, where all states are.
-
-        Often far above one: it proves a contraction only for small weights. Raises for several
-        layers, where none is known.
-        """
-        params = self.system_parameters()
-        if isinstance(self.field, AttentionEnergy):
-            return energy_attention_lipschitz(params, self.heads, self.width)
-        if isinstance(self.field, AttentionField):
-            return attention_lipschitz(params, self.heads, self.width)
-        if isinstance(self.field, AttentionStackEnergy):
-            raise UnsupportedModelError(
-                "No Lipschitz constant is known for an attention energy of several layers: it "
-                "settles because every sweep lowers its energy, not because it contracts."
-            )
-        raise UnsupportedModelError(
-            "No Lipschitz constant is known for stacked attention: without feedback it settles "
-            "after as many steps as it has layers, whatever its weights, and need not contract."
-        )
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "vocab_size": self.vocab_size,
-            "max_length": self.max_length,
-            "variant": self.variant,
-            "layers": self.layers,
-            "width": self.width,
-            "heads": self.heads,
-            "causal": self.causal,
-            "feedback": self.feedback,
-            "radius": self.radius,
-            "gradient": self.gradient,
-            "solver": self.solver,
-            "tol": self.tol,
-            "max_steps": self.max_steps,
-            "on_failure": self.on_failure,
-        }
+    def _embedded(self) -> list[Tensor]:
+        return [self.embedding.weight, self.position]
 
     variants: ClassVar[tuple[dict[str, Any], ...]] = (
         {"variant": "energy"},
@@ -220,8 +180,6 @@ def check_tokens(x: Tensor, vocab_size: int, max_length: int) -> None:
 
 
 _DEFAULT_LAYERS: dict[Variant, int] = {"energy": 1, "attention": 1, "stacked": 2}
-_BETA: dict[Variant, float] = {"energy": 0.03, "attention": 0.03, "stacked": 0.01}
-"""Weaker than elsewhere: late in training a few tokens of a sequence carry all of its nudge."""
 _READOUT_GAIN = 8.0
 """Bounded couplings leave differences between states small; the readout makes up for it."""
 
@@ -231,12 +189,17 @@ def _field(variant: Variant, layers: int, heads: int, causal: bool, feedback: fl
         return AttentionField(heads, causal)
     if variant == "stacked":
         return AttentionStackField(heads, feedback > 0, causal)
-    return AttentionEnergy(heads) if layers == 1 else AttentionStackEnergy(heads, layers, feedback)
+    return AttentionEnergy(heads) if layers == 1 else _deep(heads, layers, feedback)
+
+
+def _deep(heads: int, layers: int, feedback: float) -> StackEnergy:
+    upper = (AttentionCoupling(heads),) * (layers - 1)
+    return StackEnergy((IdentityCoupling(), *upper), feedback=feedback)
 
 
 def _solver(field: VectorField) -> Solver:
     """Sweeps where they descend, plain steps where feedback is a small part, damped ones else."""
-    if isinstance(field, AttentionStackEnergy):
+    if isinstance(field, StackEnergy):
         return GaussSeidel()
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies import CostNudge, System
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients import ContrastiveEstimator, Problem
-from toreqprop.gradients.base import require_energy
+from toreqprop.gradients.base import as_pairs, require_energy
 from toreqprop.models.base import EquilibriumModel
 from toreqprop.solution import State
-from toreqprop.solvers import solve
+from toreqprop.solvers import relax
 
 Cost = Callable[[Tensor, Tensor], Tensor]
 """(output, target) to the cost of each sample, shape (batch,)."""
@@ -39,6 +40,8 @@ def nudged_gradients(
     the cost of a sample as it is. ``gradient`` defaults to the model's own estimator. Returns
     {parameter name: gradient} for the parameters with ``requires_grad``.
     """
+    checks.instance("model", model, EquilibriumModel, "only these have phases to nudge")
+    checks.function("cost", cost)
     estimator = model.gradient if gradient is None else gradient
     if not isinstance(estimator, ContrastiveEstimator):
         raise UnsupportedModelError(
@@ -46,6 +49,7 @@ def nudged_gradients(
             f"{type(estimator).__name__} does not: use gradient=CenteredEP(beta=0.05)."
         )
     model.check_input(x)
+    checks.pairs(x, y)
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad():
         effective = (model.field_input(x), *model.system_parameters())
@@ -59,32 +63,33 @@ def nudged_gradients(
         system = System.bind(model.field, inputs, params, model.certified_contraction())
         field = require_energy(estimator, system)
         wants = tuple(p.requires_grad for p in effective)
-        problem = Problem(system, model.solver, model.tolerance, wants, model._report)
-        free = solve(system, system.initial_state(), model.solver, model.tolerance)
+        free = relax(system, model.solver, kernel=model.kernel)
         model._report("free", free)
-        phases = estimator.phases(
-            problem, free.state, lambda beta: CostNudge(cost_of, beta), active=None
+        problem = Problem(system, model.solver, wants, model._report, model.kernel)
+        drawn = estimator.drawn()
+        found, coefficient = drawn.contrast(
+            problem, free.state, lambda beta: CostNudge(cost_of, beta)
         )
-        mean = inputs.new_full((len(inputs),), 1 / len(inputs))
-        local = field.energy_gradients(
-            tuple((phase.coefficient * mean, phase.state) for phase in phases),
-            inputs,
-            params,
-            wants,
-        )
+        mean = inputs.new_full((len(inputs),), coefficient / len(inputs))
+        local = field.energy_gradients(as_pairs(found), mean, inputs, params, wants)
     with torch.enable_grad():
         # ∂(E + βC)/∂θ has a second part: the cost's own dependence on the readout.
+        phases = zip((1, -1), drawn.betas, (found.up, found.down), strict=True)
         direct = torch.stack(
-            [p.coefficient * p.beta * cost_of(p.state).mean() for p in phases if p.beta != 0]
+            [
+                0.5 * coefficient * sign * beta * cost_of(state).mean()
+                for sign, beta, state in phases
+                if beta != 0
+            ]
         ).sum()
         outputs = [p for p in effective if p.requires_grad]
         weights = [g for g in local if g is not None]
         if direct.requires_grad:
             outputs, weights = [direct, *outputs], [torch.ones_like(direct), *weights]
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             outputs, list(named.values()), weights, allow_unused=True, materialize_grads=True
         )
-    return dict(zip(named, found, strict=True))
+    return dict(zip(named, gradients, strict=True))
 
 
 def nudged_backward(
@@ -96,8 +101,8 @@ def nudged_backward(
     gradient: ContrastiveEstimator | None = None,
 ) -> None:
     """`nudged_gradients`, accumulated into ``p.grad`` as ``loss.backward()`` would."""
-    parameters = dict(model.named_parameters())
     found = nudged_gradients(model, x, y, cost=cost, gradient=gradient)
+    parameters = dict(model.named_parameters())
     for name, value in found.items():
         p = parameters[name]
         p.grad = value if p.grad is None else p.grad + value

@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from toreqprop import checks
 from toreqprop.certificate import MAX_NORM_ERROR, MIN_COSINE, Certificate
+from toreqprop.errors import InvalidInputError
+from toreqprop.plots.arguments import draws
 from toreqprop.plots.style import CYCLE, GREY, finish, new_figure, plain_style
 
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -22,6 +25,10 @@ def alignment_data(certificates: Certificate | Mapping[str, Certificate]) -> dic
     """What `alignment` draws, as plain data: cosine, angle in degrees, norm ratio per tensor."""
     if isinstance(certificates, Certificate):
         certificates = {certificates.estimator: certificates}
+    if not isinstance(certificates, Mapping) or not certificates:
+        raise InvalidInputError("certificates must be what certify returned, or several by name.")
+    for name, each in certificates.items():
+        checks.instance(f"The certificate {name!r}", each, Certificate, "use what certify returned")
     return {
         name: {
             "ok": found.ok,
@@ -40,15 +47,17 @@ def alignment_data(certificates: Certificate | Mapping[str, Certificate]) -> dic
 
 
 def short_name(parameter: str) -> str:
-    """``recurrent.weight`` for torch's ``recurrent.parametrizations.weight.original``."""
-    return re.sub(r"parametrizations\.(\w+)\.original\d*$", r"\1", parameter)
+    """``recurrent.weight`` for the ``recurrent.raw`` behind its constraints."""
+    return re.sub(r"\.raw(_bias)?$", lambda m: ".bias" if m[1] else ".weight", parameter)
 
 
 def angle(cosine: float) -> float:
     """The angle with this cosine in degrees; above 90 the gradient points uphill."""
+    checks.number("cosine", cosine)
     return math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
 
 
+@draws("alignment_data")
 def alignment_figure(data: Mapping[str, Any]) -> Any:
     """The figure of `alignment_data`: angles on the left, norm ratios on the right."""
     names = [short_name(t["name"]) for t in next(iter(data.values()))["tensors"]]

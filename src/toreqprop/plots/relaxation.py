@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.models import EquilibriumModel
-from toreqprop.plots.phases import Loss, trace_phases
+from toreqprop.plots.arguments import check_batch, draws
+from toreqprop.plots.phases import Loss, in_double, trace_phases
 from toreqprop.plots.style import GREY, PHASES, finish, new_figure, plain_style
 from toreqprop.solvers import Trace
 
@@ -42,8 +44,10 @@ def relaxation_data(
     each phase's stopping rule looks at. Energies are means over the batch above the last value,
     None for models without one.
     """
+    loss = check_batch(model, x, y, loss)
+    checks.number("tol", tol, 0, above=True)
     exact = copy.deepcopy(model).double()
-    phases = trace_phases(exact, x.double(), y, loss=loss, tol=tol, keep_energies=True)
+    phases = trace_phases(exact, in_double(x), y, loss=loss, tol=tol, keep_energies=True)
     return {
         "estimator": repr(model.gradient),
         "samples": len(x),
@@ -76,6 +80,7 @@ def _energy(trace: Trace) -> list[float] | None:
     return [float(e) for e in mean - mean[-1]]
 
 
+@draws("relaxation_data")
 def relaxation_figure(data: Mapping[str, Any]) -> Any:
     """The figure of `relaxation_data`: one panel for residuals, one for energies if there are."""
     phases = data["phases"]

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import System, neurons
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel
+from toreqprop.plots.arguments import check_model
 from toreqprop.plots.style import BLUE, GREY, VERMILION, finish, new_figure, plain_style
 
 LARGEST = 2048
@@ -25,6 +27,8 @@ def coupling_matrix(model: EquilibriumModel, x: Tensor) -> Tensor:
 
     For a `LoopedMLP` this is ``W_rec``, whatever the input.
     """
+    check_model(model)
+    checks.tensor("x", x)
     model.check_input(x[:1])
     params = model.system_parameters()
     state = model.equilibrium(x[:1]).state
@@ -55,8 +59,8 @@ class SpectrumRecorder:
     step: int = 0
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InvalidInputError(f"every must be >= 1, got {self.every}.")
+        checks.tensor("x", self.x)
+        checks.whole_number("every", self.every, 1)
 
     def __call__(self, model: nn.Module) -> None:
         if not isinstance(model, EquilibriumModel):
@@ -86,6 +90,10 @@ def spectrum(
     marks the bound that was asked for.
     """
     named = runs if isinstance(runs, Mapping) else {"": runs}
+    if not named:
+        raise InvalidInputError("There is no spectrum to draw: give a SpectrumRecorder.")
+    if radius is not None:
+        checks.number("radius", radius, 0, above=True)
     panels = {name: spectrum_rows(run) for name, run in named.items()}
     with plain_style():
         width = 4.6 if len(panels) == 1 else 8.4
@@ -102,7 +110,12 @@ def spectrum(
 
 def spectrum_rows(run: SpectrumRecorder | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The rows of a recorder or the rows themselves; refuses to draw none."""
-    rows = list(run.rows if isinstance(run, SpectrumRecorder) else run)
+    rows = run.rows if isinstance(run, SpectrumRecorder) else run
+    if not isinstance(rows, Sequence) or not all(
+        isinstance(row, Mapping) and {"step", "eigenvalues"} <= set(row) for row in rows
+    ):
+        raise InvalidInputError("A run must be a SpectrumRecorder or its rows.")
+    rows = list(rows)
     if not rows:
         raise InvalidInputError("There is no spectrum to draw: train with fit(on_step=recorder).")
     return rows

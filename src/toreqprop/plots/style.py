@@ -6,10 +6,13 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop import checks
+from toreqprop.atomic import write_atomically
+from toreqprop.errors import InvalidInputError
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
     "#0072b2",
@@ -29,9 +32,16 @@ PHASES = {"free": BLUE, "nudged": VERMILION, "nudged +Î²": VERMILION, "nudged âˆ
 FORMATS = (".svg", ".png", ".pdf")
 
 
+def need_matplotlib() -> None:
+    """Refuse to draw without Matplotlib, before anything is measured for a figure."""
+    if find_spec("matplotlib") is None:
+        raise InvalidInputError('Figures need matplotlib: run `pip install "toreqprop[bench]"`.')
+
+
 @contextmanager
 def plain_style() -> Iterator[None]:
     """Small type, few lines, text that stays text in SVG, no background of its own."""
+    need_matplotlib()
     import matplotlib as mpl
 
     with mpl.rc_context(
@@ -54,12 +64,9 @@ def new_figure(
     columns: int, width: float = 8.0, height: float = 3.2, *, share_y: bool = False
 ) -> tuple[Any, Any]:
     """A figure on white with a row of axes; it belongs to no window and needs no display."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedModelError(
-            "Figures need matplotlib: pip install toreqprop[bench]."
-        ) from error
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     return figure, figure.subplots(1, columns, squeeze=False, sharey=share_y)[0]
 
@@ -91,19 +98,35 @@ def check_format(path: Path) -> None:
 
 def save(figure: Any, path: Path | str) -> Path:
     """Write a figure as SVG, PNG or PDF by the file's name; the same figure, the same bytes."""
-    import matplotlib as mpl
-
-    path = Path(path)
+    path = checks.path("path", path)
     check_format(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    need_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    checks.instance("figure", figure, Figure, "use what a function of toreqprop.plots returned")
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    drawn = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "path"}):
-        figure.savefig(path, dpi=150, metadata=dates.get(path.suffix))
+        figure.savefig(
+            drawn, dpi=150, format=path.suffix.removeprefix("."), metadata=dates.get(path.suffix)
+        )
+    write_atomically(path, drawn.getvalue())
     return path
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
     """Draw on fresh axes; the text holds no date, and ids that are this figure's own."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
+        raise InvalidInputError(
+            f"name must be one word, as it begins ids, got {checks.shown(name)}."
+        )
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise InvalidInputError(f"size must be a width and a height, got {checks.shown(size)}.")
+    for side in size:
+        checks.number("size, in inches,", side, 0, above=True)
+    checks.function("draw", draw)
+    need_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
+from toreqprop.plots.arguments import draws
 from toreqprop.plots.style import CYCLE, GREY, STYLES, finish, new_figure, plain_style
 from toreqprop.training import History
 
@@ -23,9 +25,11 @@ def training(runs: History | Rows | Mapping[str, History | Rows]) -> Any:
 def training_data(runs: History | Rows | Mapping[str, History | Rows]) -> dict[str, Any]:
     """What `training` draws: by run the epochs, accuracies in percent, Lipschitz constants."""
     named = runs if isinstance(runs, Mapping) else {"": runs}
+    if not named:
+        raise InvalidInputError("There is no run to draw: give what fit returned.")
     found = {}
     for name, run in named.items():
-        rows = run.as_rows() if isinstance(run, History) else list(run)
+        rows = run.as_rows() if isinstance(run, History) else _rows(run)
         if not rows or all(row.get("accuracy") is None for row in rows):
             raise InvalidInputError(
                 "There is no accuracy to draw: train with fit(validation=(x, y))."
@@ -34,16 +38,29 @@ def training_data(runs: History | Rows | Mapping[str, History | Rows]) -> dict[s
     return found
 
 
+def _rows(run: Any) -> list[Mapping[str, Any]]:
+    """Rows of a history as they are given."""
+    fits = isinstance(run, Sequence) and all(isinstance(row, Mapping) for row in run)
+    if not fits or any("epoch" not in row for row in run):
+        raise InvalidInputError("A run must be what fit returned, or the rows of it.")
+    return list(run)
+
+
 def curves(rows: Rows) -> dict[str, Any]:
     """The columns of a history that a figure shows."""
     watched = all(row.get("lipschitz") is not None for row in rows)
     return {
         "epochs": [row["epoch"] for row in rows],
-        "accuracy": [100 * row["accuracy"] for row in rows],
+        "accuracy": [100 * _accuracy(row) for row in rows],
         "lipschitz": [row["lipschitz"] for row in rows] if watched else None,
     }
 
 
+def _accuracy(row: Mapping[str, Any]) -> float:
+    return checks.number(f"The accuracy of epoch {row['epoch']}", row.get("accuracy"))
+
+
+@draws("training_data")
 def training_figure(data: Mapping[str, Any]) -> Any:
     """The figure of `training_data`: accuracy on the left, Lipschitz constant on the right."""
     watched = any(run["lipschitz"] is not None for run in data.values())

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumModel
-from toreqprop.plots.phases import Loss, PhaseTrace, trace_phases
+from toreqprop.plots.arguments import check_batch, draws
+from toreqprop.plots.phases import Loss, PhaseTrace, in_double, trace_phases
 from toreqprop.plots.style import INK, PHASES, finish, new_figure, plain_style
 
 FINE = 1e-6
@@ -44,10 +46,11 @@ def trajectory_data(
     The axes are the first two principal components of the states of every phase, each phase with
     the same weight whatever its length; ``explained`` is the share of the variance they carry.
     """
-    if not 0 <= sample < len(x):
+    loss = check_batch(model, x, y, loss)
+    if checks.whole_number("sample", sample, 0) >= len(x):
         raise InvalidInputError(f"sample must be in 0..{len(x) - 1}, got {sample}.")
     exact = copy.deepcopy(model).double()
-    one = x[sample : sample + 1].double()
+    one = in_double(x[sample : sample + 1])
     phases = trace_phases(exact, one, y[sample : sample + 1], loss=loss, tol=FINE, keep_states=True)
     paths = [_path(phase) for phase in phases]
     origin = paths[0][-1]
@@ -77,6 +80,7 @@ def _path(phase: PhaseTrace) -> Tensor:
     return torch.stack([torch.cat([s.flatten() for s in state]) for state in states])
 
 
+@draws("trajectory_data")
 def trajectory_figure(data: Mapping[str, Any]) -> Any:
     """The figure of `trajectory_data`: a dot for every step."""
     with plain_style():

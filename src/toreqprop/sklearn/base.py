@@ -15,8 +15,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from toreqprop import checks
+from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import LoopedMLP
+from toreqprop.private_generator import build_from_seed
 from toreqprop.sklearn.scaling import Scaling
 
 FLOATS = (np.float64, np.float32)
@@ -85,25 +88,28 @@ class EqPropEstimator(BaseEstimator):
     # Training -----------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        for name, kind, low in (
-            ("hidden_size", Integral, 1),
-            ("max_iter", Integral, 1),
-            ("n_iter_no_change", Integral, 1),
-            ("learning_rate", Real, 0),
-            ("alpha", Real, 0),
-            ("beta", Real, 0),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, kind) or value < low:
-                raise ValueError(f"{name} must be a number >= {low}, got {value!r}.")
-        if self.batch_size != "auto" and not (
+        for name in ("hidden_size", "max_iter", "n_iter_no_change"):
+            checks.whole_number(name, getattr(self, name), 1)
+        for name in ("alpha", "tol"):
+            checks.number(name, getattr(self, name), 0)
+        for name in ("learning_rate", "beta", "radius", "relaxation_tol"):
+            checks.number(name, getattr(self, name), 0, above=True)
+        if not (isinstance(self.batch_size, str) and self.batch_size == "auto") and not (
             isinstance(self.batch_size, Integral) and self.batch_size >= 1
         ):
-            raise ValueError(f'batch_size must be "auto" or >= 1, got {self.batch_size!r}.')
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}."
+            raise InvalidInputError(
+                f'batch_size must be "auto" or >= 1, got {checks.shown(self.batch_size)}.'
             )
+        fraction = self.validation_fraction
+        if not isinstance(fraction, Real) or not 0 < fraction < 1:
+            raise InvalidInputError(
+                f"validation_fraction must be between 0 and 1, got {checks.shown(fraction)}."
+            )
+        for name in ("early_stopping", "standardize", "warm_start", "verbose"):
+            if not isinstance(getattr(self, name), bool | np.bool_ | int):
+                raise InvalidInputError(
+                    f"{name} must be True or False, got {checks.shown(getattr(self, name))}."
+                )
 
     def _start(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
         """A new network, its optimizer and scaling, from this data's dtype and random_state."""
@@ -111,16 +117,17 @@ class EqPropEstimator(BaseEstimator):
         self._dtype = torch.float64 if x.dtype == np.float64 else torch.float32
         self._scaling = Scaling.fit(x, weight) if self.standardize else Scaling.identity()
         self._target_scaling = self._scale_target(target, weight)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self._random.randint(2**31 - 1)))
-            self.model_ = LoopedMLP(
+        self.model_ = build_from_seed(
+            lambda: LoopedMLP(
                 x.shape[1],
                 int(self.hidden_size),
                 self._outputs(),
-                radius=self.radius,
+                radius=float(self.radius),
                 gradient=CenteredEP(float(self.beta)),
-                tol=self.relaxation_tol,
-            ).to(self._dtype)
+                tol=float(self.relaxation_tol),
+            ),
+            int(self._random.randint(2**31 - 1)),
+        ).to(self._dtype)
         self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
         self.loss_curve_: list[float] = []
         self.validation_scores_: list[float] | None = [] if self.early_stopping else None

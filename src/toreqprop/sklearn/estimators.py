@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop.errors import InvalidInputError
 from toreqprop.sklearn.base import FLOATS, EqPropEstimator
 from toreqprop.sklearn.scaling import Scaling
 
@@ -85,7 +86,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
     def _encode(self, y: np.ndarray) -> np.ndarray:
         unknown = set(np.unique(y)) - set(self.classes_)
         if unknown:
-            raise ValueError(
+            raise InvalidInputError(
                 f"y has labels that were not there at first: {sorted(unknown)}; name every class "
                 "in the first partial_fit(..., classes=...)."
             )
@@ -110,6 +111,7 @@ class EqPropRegressor(RegressorMixin, EqPropEstimator):
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        self._check_targets(y, first=not (self.warm_start and hasattr(self, "model_")))
         self._train(X, self._encode(y), weight)
         return self
 
@@ -121,6 +123,7 @@ class EqPropRegressor(RegressorMixin, EqPropEstimator):
             self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True, reset=first
         )
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        self._check_targets(y, first=first)
         self._train_a_part(X, self._encode(y), weight, first=first)
         return self
 
@@ -138,11 +141,20 @@ class EqPropRegressor(RegressorMixin, EqPropEstimator):
     def _outputs(self) -> int:
         return self._targets
 
+    def _check_targets(self, y: np.ndarray, *, first: bool) -> None:
+        """Note the shape of y the first time; refuse another shape from then on."""
+        flat, targets = y.ndim == 1, 1 if y.ndim == 1 else y.shape[1]
+        if first:
+            self._flat, self._targets = flat, targets
+        elif (flat, targets) != (self._flat, self._targets):
+            known = "(samples,)" if self._flat else f"(samples, {self._targets})"
+            raise InvalidInputError(
+                f"y has shape {y.shape} and had {known} at first: keep the targets, or fit a new "
+                "regressor."
+            )
+
     def _encode(self, y: np.ndarray) -> np.ndarray:
-        self._flat = y.ndim == 1
-        target = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        self._targets = target.shape[1]
-        return target
+        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
     def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
         return Scaling.fit(target, weight) if self.standardize else Scaling.identity()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from toreqprop.solvers.anderson import Anderson
-from toreqprop.solvers.base import Hook, Solver, Tolerance, Trace, solve
+from toreqprop.solvers.base import Hook, Solver, Trace, solve
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.gradient_descent import GradientDescent
+from toreqprop.solvers.relaxation import relax, relax_pair
 
 SOLVERS: dict[str, type[Solver]] = {
     "fixed_point": FixedPoint,
@@ -23,7 +24,8 @@ __all__ = [
     "GradientDescent",
     "Hook",
     "Solver",
-    "Tolerance",
     "Trace",
+    "relax",
+    "relax_pair",
     "solve",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
 
@@ -16,18 +16,22 @@ from toreqprop.solvers.base import Dynamics, Solver
 class Anderson(Solver):
     """Extrapolate from the last few residuals, for each sample on its own.
 
-    ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences.
+    ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences. Every
+    layer counts relative to its own size, as it does in the residual: the shift of a lower layer
+    may be 1e-10 of that of the top.
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
-    ``inner`` is the method whose evaluations are extrapolated: by default the plain map, and
-    ``GaussSeidel()`` sweeps for deep layered systems.
+    ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
+    the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
     """
 
     memory: int = 4
     inner: Solver | None = None
 
     def __post_init__(self) -> None:
-        if self.memory < 1:
-            raise InvalidInputError(f"memory must be >= 1, got {self.memory}. Typical: 3 to 6.")
+        super().__post_init__()
+        checks.whole_number("memory", self.memory, 1)
+        if self.inner is not None:
+            checks.instance("inner", self.inner, Solver, "use GaussSeidel()")
 
     @property
     def plain(self) -> bool:  # type: ignore[override]
@@ -52,18 +56,30 @@ class Anderson(Solver):
         if history:
             moves = torch.cat([moves, history[0][:, : self.memory - 1]], 1)
             changes = torch.cat([changes, history[1][:, : self.memory - 1]], 1)
-        adjoint = changes.conj()  # holomorphic phases are complex
-        gram = adjoint @ changes.mT
+        weight = _weights(system, image)
+        weighed = changes * weight.unsqueeze(1)
+        adjoint = weighed.conj()  # holomorphic phases are complex
+        gram = adjoint @ weighed.mT
         # A ridge at rounding level keeps the small system solvable when residuals line up.
         trace = gram.diagonal(dim1=1, dim2=2).sum(1).real
         trace = trace.clamp_min(torch.finfo(gram.dtype).tiny)
         ridge = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
         gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
-        target = adjoint @ gap.unsqueeze(2)
+        target = adjoint @ (gap * weight).unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
         gamma = torch.where((failed != 0)[:, None, None], 0.0, gamma).nan_to_num(0.0, 0.0, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
         return _restore(proposal, state), (point, gap, moves, changes)
+
+
+def _weights(system: Dynamics, image: State) -> Tensor:
+    """(batch, neurons): one over what each neuron's residual is relative to."""
+    scale = system.sizes(image)[0]
+    smallest = torch.finfo(image[0].dtype).tiny  # below it nothing moves that could be weighed
+    unit = torch.where(scale > smallest, 1 / scale, 0.0)
+    return torch.cat(
+        [unit[:, p : p + 1].to(s.dtype).expand(-1, s[0].numel()) for p, s in enumerate(image)], 1
+    )
 
 
 def _flatten(state: State) -> Tensor:

@@ -3,38 +3,86 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies.system import neurons, per_sample, sample_norm
-from toreqprop.errors import InvalidInputError
-from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
+from toreqprop import checks
+from toreqprop.energies.system import layer_norms, per_sample
+from toreqprop.kernels.reference import ROUNDING_FLOOR
 from toreqprop.solution import Solution, State, Status
 
 
 class Dynamics(Protocol):
-    """What a solver iterates: a `System`, or the linear adjoint of one."""
+    """What a solver iterates: one phase (`System`), two (`PairSystem`), or a linear adjoint."""
 
     @property
     def contraction(self) -> float | None:
         """A proven Lipschitz constant of the map in the Euclidean norm, or None."""
 
+    @property
+    def free(self) -> bool:
+        """Whether there is no nudge: then sweeps start at the bottom, where the input is."""
+
+    def layers(self, state: State) -> int:
+        """How many layers a state has."""
+
+    def preactivation(self, state: State) -> State:
+        """``u(s)``."""
+
+    def activate(self, preactivation: State) -> State:
+        """``σ(u)``."""
+
+    def deactivate(self, state: State) -> State:
+        """``u`` with ``σ(u) = s``."""
+
     def map(self, state: State) -> State:
         """The fixed-point map."""
+
+    def update(self, layers: Iterable[int], state: State) -> State:
+        """The map for some layers alone."""
+
+    def colours(self, state: State) -> tuple[tuple[int, ...], ...]:
+        """Groups of layers that can be updated at once."""
 
     def energy(self, state: State) -> Tensor:
         """What the map descends, shape (batch,); raises where there is no such thing."""
 
+    def sizes(self, image: State) -> tuple[Tensor, Tensor]:
+        """(batch, parts): what each part's residual is relative to, and what is rounded in it."""
 
+    def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
+        """The next iterate, without what needs no moving: ``relative`` is (batch, parts)."""
+
+    def error_bound(self, state: State) -> Tensor:
+        """A proven distance to the equilibrium, shape (batch,); infinite where none is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Solver(ABC):
-    """A method that proposes the next iterate; its memory is an argument and a return value."""
+    """A method that proposes the next iterate; its memory is an argument and a return value.
+
+    ``tol`` is the relative residual (`Solution.residual`) at which every layer of every sample has
+    to arrive, ``max_steps`` the evaluations after which it stops anyway.
+    """
+
+    tol: float = 1e-3
+    max_steps: int = 100
 
     plain: ClassVar[bool] = True
-    """Whether `evaluate` is the plain map, whose contraction factor bounds the error."""
+    """Whether `evaluate` is the plain map, whose contraction factor bounds the residual."""
+
+    def __post_init__(self) -> None:
+        checks.number("tol", self.tol, 0, above=True, typical="1e-3 to 1e-6")
+        checks.whole_number("max_steps", self.max_steps, 1)
+
+    def limited(self, tol: float | None = None, max_steps: int | None = None) -> Solver:
+        """The same method with another tolerance; None leaves it as it is."""
+        changes = {"tol": tol, "max_steps": max_steps}
+        return replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
 
     def evaluate(self, system: Dynamics, state: State) -> State:
         """A map with the same fixed points as ``f``, by default ``f`` itself."""
@@ -49,36 +97,26 @@ class Solver(ABC):
         """The next iterate, given ``image = f(state)``, and the memory that goes with it."""
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """When a relaxation stops: relative residual ``tol``, at most ``max_steps`` evaluations."""
-
-    tol: float = 1e-3
-    max_steps: int = 100
-
-    def __post_init__(self) -> None:
-        if not self.tol > 0:
-            raise InvalidInputError(f"tol must be > 0, got {self.tol}. Typical: 1e-3 to 1e-6.")
-        if self.max_steps < 1:
-            raise InvalidInputError(
-                f"max_steps must be >= 1, got {self.max_steps}. Typical: 30 to 200."
-            )
-
-
 @dataclass
 class Trace:
-    """What a relaxation did at each evaluation, for figures and tests; off unless passed in."""
+    """What a relaxation did at each evaluation, for figures and tests; off unless passed in.
+
+    ``states`` are the iterates, the start first, ``images`` what the map made of them; of two
+    phases ``(*centers, *shifts)``.
+    """
 
     residuals: list[Tensor] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
+    images: list[State] = field(default_factory=list)
     energies: list[Tensor] = field(default_factory=list)
     keep_states: bool = False
     keep_energies: bool = False
 
-    def record(self, system: Dynamics, state: State, residual: Tensor) -> None:
+    def record(self, system: Dynamics, state: State, image: State, residual: Tensor) -> None:
         self.residuals.append(residual.clone())
         if self.keep_states:
             self.states.append(tuple(s.clone() for s in state))
+            self.images.append(tuple(s.clone() for s in image))
         if self.keep_energies:
             self.energies.append(system.energy(state))
 
@@ -88,44 +126,35 @@ def solve(
     system: Dynamics,
     start: State,
     solver: Solver,
-    tolerance: Tolerance,
     *,
-    scale: Tensor | None = None,
-    relative_to_first: bool = False,
     trace: Trace | None = None,
+    remember: bool = False,
 ) -> Solution:
-    """Relax ``system`` from ``start`` until the worst sample's relative residual is below tol.
+    """Relax ``system`` from ``start`` until every layer of every sample is within ``solver.tol``.
 
     A sample that has converged is frozen at ``f(s)``: what happens to the rest of the batch no
-    longer changes it. ``scale`` (batch,) is what residuals are relative to, by default ``‖f(s)‖``;
-    with ``relative_to_first`` it is `NUDGE_SLACK` times the residual at ``start`` where that is
-    less (and an infinite ``scale`` lets a sample stop at once).
-    The last iterate's image is returned, so with a contraction factor ``L`` the distance to the
-    true equilibrium is at most ``L/(1 − L)·‖f(s) − s‖``, whatever the method.
+    longer changes it. The last iterate's image is returned, whose residual is at most L times that
+    of the iterate where one layer has a contraction factor L. ``remember`` keeps each sample's last
+    iterate as the solution's memory.
     """
     state, memory = start, solver.init(system, start)
-    floor = ACTIVITY_FLOOR * neurons(start) ** 0.5
     rounding = ROUNDING_FLOOR * torch.finfo(start[0].dtype).eps
-    batch = start[0].shape[0]
-    done = torch.zeros(batch, dtype=torch.bool, device=start[0].device)
-    kept: tuple[State, Tensor, Tensor] | None = None
+    factor = system.contraction if solver.plain and system.layers(start) == 1 else None
+    factor = 1.0 if factor is None else factor
+    done = torch.zeros(start[0].shape[0], dtype=torch.bool, device=start[0].device)
+    kept: tuple[State, Tensor] | None = None
     status = Status.MAX_STEPS
-    for steps in range(1, tolerance.max_steps + 1):
+    for steps in range(1, solver.max_steps + 1):
         image = solver.evaluate(system, state)
-        gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
-        size = sample_norm(image)
-        if relative_to_first:
-            nudged = torch.minimum(NUDGE_SLACK * gap, size.clamp_min(floor))
-            scale = nudged if scale is None else torch.where(torch.isinf(scale), scale, nudged)
-            relative_to_first = False
-        reference = size.clamp_min(floor) if scale is None else scale
+        gap = layer_norms(tuple(a - b for a, b in zip(image, state, strict=True)))
+        scale, size = system.sizes(image)
+        relative = torch.where(gap <= rounding * size, 0.0, factor * gap / scale)
         if kept is not None:
             image = _where(done, kept[0], image)
-            gap = torch.where(done, kept[1], gap)
-            reference = torch.where(done, kept[2], reference)
+            relative = torch.where(done.unsqueeze(1), kept[1], relative)
         if trace is not None:
-            trace.record(system, state, gap / reference)
-        done = done | (gap <= torch.maximum(tolerance.tol * reference, rounding * size))
+            trace.record(system, state, image, relative.amax(1))
+        done = done | (relative <= solver.tol).all(1)
         if bool(done.all()):
             status = Status.CONVERGED
             break
@@ -133,37 +162,25 @@ def solve(
             status = Status.DIVERGED
             break
         if bool(done.any()):
-            kept = (image, gap, reference)
-        if steps < tolerance.max_steps:
+            kept = (image, relative)
+        if steps < solver.max_steps:
+            before = state
             state, memory = solver.step(system, state, image, memory)
+            state = system.hold(before, state, relative, solver.tol)
             if kept is not None:
-                state = _where(done, kept[0], state)
-    residual = gap / reference.clamp_min(torch.finfo(gap.dtype).tiny)
-    bound = _error_bound(system, image, gap, solver.plain)
-    return Solution(image, steps, residual, status, bound, reference)
+                state = _where(done, before, state)
+    layer = None
+    if status is not Status.CONVERGED:
+        layer = int(relative.nan_to_num(torch.inf).amax(0).argmax()) % system.layers(image)
+    result = image
+    return Solution(
+        image, steps, relative.amax(1), status, layer=layer, memory=state if remember else (),
+        bound=lambda: system.error_bound(result),
+    )  # fmt: skip
 
 
 def _where(mask: Tensor, yes: State, no: State) -> State:
     return tuple(torch.where(per_sample(mask, a), a, b) for a, b in zip(yes, no, strict=True))
-
-
-def _error_bound(system: Dynamics, state: State, gap: Tensor, plain: bool) -> Tensor:
-    """``(L·‖f(s) − s‖ + rounding) / (1 − L)``, infinite without a contraction factor below one.
-
-    Where another map than ``f`` was iterated, one evaluation of ``f`` at the result gives
-    ``(‖f(s) − s‖ + rounding) / (1 − L)``. The rounding term covers the evaluation of ``f`` itself:
-    n·eps·‖s‖ for n neurons, the size of the error of n inner products of length n (Higham and Mary
-    2019, probabilistic form).
-    """
-    factor = system.contraction
-    if factor is None or not factor < 1:
-        return torch.full_like(gap, torch.inf)
-    rounding = neurons(state) * torch.finfo(gap.dtype).eps * sample_norm(state)
-    if plain:
-        return (factor * gap + rounding) / (1 - factor)
-    image = system.map(state)
-    gap = sample_norm(tuple(a - b for a, b in zip(image, state, strict=True)))
-    return (gap + rounding) / (1 - factor)
 
 
 Hook = Callable[[str, Solution], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
 
@@ -16,8 +16,8 @@ class FixedPoint(Solver):
     damping: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.damping <= 1:
-            raise InvalidInputError(f"damping must be in (0, 1], got {self.damping}.")
+        super().__post_init__()
+        checks.between("damping", self.damping, 0, 1)
 
     def step(
         self, system: Dynamics, state: State, image: State, memory: None

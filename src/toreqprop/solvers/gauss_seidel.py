@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from toreqprop.energies import Layerwise, System
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop import checks
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
 
@@ -29,31 +28,27 @@ class GaussSeidel(Solver):
     plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.order not in ("parity", "sequential"):
-            raise InvalidInputError(f'order must be "parity" or "sequential", got {self.order!r}.')
+        super().__post_init__()
+        checks.choice("order", self.order, ("parity", "sequential"))
 
     def evaluate(self, system: Dynamics, state: State) -> State:
-        if not isinstance(system, System) or not isinstance(system.field, Layerwise):
-            raise UnsupportedModelError(
-                "GaussSeidel sweeps need a layered model such as HopfieldMLP: "
-                "use solver=FixedPoint()."
-            )
-        field, swept = system.field, list(state)
-        for block in self._blocks(len(state), system.nudge is None):
-            current = tuple(swept)
-            force = None if system.nudge is None else system.nudge.force(current)
-            for layer in block:
-                u = field.layer_preactivation(layer, current, system.drive, system.params)
-                swept[layer] = field.activate_layer(layer, u if force is None else u - force[layer])
-        return tuple(swept)
+        for block in self._blocks(system, state):
+            state = system.update(block, state)
+        return state
 
-    def _blocks(self, layers: int, free: bool) -> list[range]:
+    def _blocks(self, system: Dynamics, state: State) -> list[tuple[int, ...]]:
         """The layers that are updated at once, in turn."""
+        blocks: list[tuple[int, ...]]
         if self.order == "sequential":
-            order = range(layers) if free else range(layers - 1, -1, -1)
-            return [range(layer, layer + 1) for layer in order]
-        first = 0 if free else (layers - 1) % 2
-        return [range(parity, layers, 2) for parity in (first, 1 - first)]
+            blocks = [(layer,) for layer in range(system.layers(state))]
+        else:
+            blocks = list(system.colours(state))
+        if system.free:
+            return blocks
+        if self.order == "sequential":
+            return blocks[::-1]
+        top = system.layers(state) - 1
+        return sorted(blocks, key=lambda block: top not in block)
 
     def step(
         self, system: Dynamics, state: State, image: State, memory: None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toreqprop.energies.system import System, neurons, per_sample
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop import checks
+from toreqprop.energies.system import neurons, per_sample
+from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
 
@@ -25,23 +26,21 @@ class GradientDescent(Solver):
     step_size: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.step_size <= 1:
-            raise InvalidInputError(f"step_size must be in (0, 1], got {self.step_size}.")
+        super().__post_init__()
+        checks.between("step_size", self.step_size, 0, 1)
 
     def init(self, system: Dynamics, state: State) -> tuple[State, Tensor, Tensor]:
-        system = _with_energy(system)
         if any(s.is_complex() for s in state):
             raise UnsupportedModelError(
                 "A complex energy cannot be descended: use solver=FixedPoint() or Anderson()."
             )
         energy = system.energy(state)
-        potential = system.field.deactivate(state)
+        potential = system.deactivate(state)
         return potential, torch.full_like(energy, self.step_size), energy
 
     def step(
         self, system: Dynamics, state: State, image: State, memory: tuple[State, Tensor, Tensor]
     ) -> tuple[State, tuple[State, Tensor, Tensor]]:
-        system = _with_energy(system)
         potential, rate, energy = memory
         descent = tuple(u - a for u, a in zip(system.preactivation(state), potential, strict=True))
         for _ in range(_HALVINGS):
@@ -49,7 +48,7 @@ class GradientDescent(Solver):
                 torch.add(a, per_sample(rate, a) * d)
                 for a, d in zip(potential, descent, strict=True)
             )
-            new_state = system.field.activate(proposal)
+            new_state = system.activate(proposal)
             new_energy = system.energy(new_state)
             # Differences below the rounding of a sum over all neurons carry no information.
             noise = torch.finfo(energy.dtype).eps * neurons(state) * (1 + energy.abs())
@@ -58,14 +57,6 @@ class GradientDescent(Solver):
                 break
             rate = torch.where(rose, 0.5 * rate, rate)
         return new_state, (proposal, rate, new_energy)
-
-
-def _with_energy(system: Dynamics) -> System:
-    if not isinstance(system, System):
-        raise UnsupportedModelError(
-            f"{type(system).__name__} has no energy to descend: use solver=FixedPoint()."
-        )
-    return system
 
 
 _HALVINGS = 30

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from toreqprop import checks
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.tasks.dataset import Dataset, Standardiser, check_seed
 
@@ -55,7 +56,38 @@ def rollout(policy: Policy, environment: str, episodes: int, seed: int) -> np.nd
         policy: maps raw observations (n, d) of the running episodes to actions (n,).
         environment: a gymnasium id.
     """
-    return play(policy, environment, episodes, (seed, _ROLLOUT)).returns
+    checks.function("policy", policy)
+    if not isinstance(environment, str):
+        raise InvalidInputError(
+            f"environment must be a gymnasium id, got {checks.shown(environment)}."
+        )
+    checks.whole_number("episodes", episodes, 1)
+    check_seed(seed)
+    _check_environment(environment)
+
+    def checked(observations: np.ndarray) -> np.ndarray:
+        actions = np.asarray(policy(observations))
+        if actions.shape != (len(observations),) or actions.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"policy must return {len(observations)} whole numbers, one for each observation, "
+                f"got {actions.dtype} of shape {actions.shape}."
+            )
+        return actions
+
+    return play(checked, environment, episodes, (seed, _ROLLOUT)).returns
+
+
+def _check_environment(name: str) -> None:
+    try:
+        import gymnasium
+    except ImportError:
+        return  # `play` says what to install
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        raise InvalidInputError(
+            f"There is no environment {name!r}: give a gymnasium id such as CartPole-v1."
+        ) from None
 
 
 def load_control(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 
 
@@ -26,6 +28,9 @@ class Standardiser:
     @classmethod
     def fit(cls, raw: np.ndarray, *, per_feature: bool, floor: float) -> Standardiser:
         """Measure mean and deviation of `raw` (n, d); constant features keep a scale of `floor`."""
+        if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biuf" or raw.size == 0:
+            raise InvalidInputError("raw must be an array of numbers with at least one sample.")
+        checks.number("floor", floor, 0, above=True)
         axis = 0 if per_feature else None
         mean = raw.mean(axis=axis, dtype=np.float64)
         scale = np.maximum(raw.std(axis=axis, dtype=np.float64), floor)
@@ -62,6 +67,20 @@ class Dataset:
     train_episode: np.ndarray | None = None
     test_episode: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            x, y = getattr(self, f"{part}_x"), getattr(self, f"{part}_y")
+            for name, array in ((f"{part}_x", x), (f"{part}_y", y)):
+                if not isinstance(array, np.ndarray) or array.ndim < 1:
+                    raise InvalidInputError(f"{name} must be an array: use np.asarray({name}).")
+            if len(x) != len(y):
+                raise InvalidInputError(
+                    f"{part}_x has {len(x)} samples and {part}_y has {len(y)}: give one label for "
+                    "each sample."
+                )
+        checks.whole_number("classes", self.classes, 1)
+        checks.instance("standardiser", self.standardiser, Standardiser, "use Standardiser.fit(x)")
+
     @property
     def features(self) -> int:
         """Number of features d."""
@@ -96,9 +115,10 @@ class Dataset:
         Raises:
             InvalidInputError: `fraction` is not between 0 and 1.
         """
-        if not 0.0 < fraction < 1.0:
+        if not isinstance(fraction, Real) or not 0.0 < fraction < 1.0:
             raise InvalidInputError(
-                f"fraction must be between 0 and 1, got {fraction}. Typical values: 0.1 to 0.3."
+                f"fraction must be between 0 and 1, got {checks.shown(fraction)}. Typical values: "
+                "0.1 to 0.3."
             )
         check_seed(seed)
         rows = np.arange(len(self.train_y))
@@ -126,5 +146,8 @@ class Dataset:
 
 def check_seed(seed: int) -> None:
     """Refuse what the generators behind the splits and episodes would refuse less clearly."""
-    if not 0 <= seed < 2**32:
-        raise InvalidInputError(f"seed must be an integer from 0 to 2**32 - 1, got {seed}.")
+    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**32:
+        raise InvalidInputError(
+            f"seed must be an integer from 0 to 2**32 - 1, got {checks.shown(seed)}."
+        )

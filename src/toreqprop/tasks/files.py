@@ -160,6 +160,7 @@ def load_contents(task: str, data_dir: Path | None = None) -> dict[str, bytes]:
     """
     collection = _collection(task)
     contents: dict[str, bytes] = {}
+    altered: dict[str, Path] = {}
     for file in collection.files:
         for path in _copies(collection, file, data_dir):
             content = read_content(path)
@@ -168,8 +169,18 @@ def load_contents(task: str, data_dir: Path | None = None) -> dict[str, bytes]:
                 break
             if not _is_another_file(content):
                 _log.warning("%s is truncated or altered and is not used.", path)
+                altered.setdefault(file.name, path)
     missing = [file for file in collection.files if file.name not in contents]
-    return contents | _fetch(collection, missing)
+    try:
+        return contents | _fetch(collection, missing)
+    except DataUnavailableError:
+        there = [str(altered[file.name]) for file in missing if file.name in altered]
+        if not there:
+            raise
+        raise DataUnavailableError(
+            f"{', '.join(there)}: truncated or altered, by the checksum; replace it by the "
+            f"original, which `{collection.remedy}` gets where there is a connection."
+        ) from None
 
 
 def inspect(task: str, data_dir: Path | None = None) -> list[FileState]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from toreqprop.checks import shown
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import acrobot, cartpole, digits, fashion, mnist
 from toreqprop.tasks.control import Policy
@@ -45,6 +46,8 @@ def get(name: str) -> Task:
     Raises:
         InvalidInputError: there is none; the message lists the known names.
     """
-    if name not in TASKS:
-        raise InvalidInputError(f"No task is called {name!r}; known tasks: {', '.join(TASKS)}.")
+    if not isinstance(name, str) or name not in TASKS:
+        raise InvalidInputError(
+            f"No task is called {shown(name)}; known tasks: {', '.join(TASKS)}."
+        )
     return TASKS[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import logging
 import shutil
 import subprocess
@@ -15,6 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from toreqprop.reading import read_regular
+
+CONTENT_LIMIT = 2**27
+"""Bytes of a data file; the largest has a third of it."""
 _CONNECT_SECONDS = 3.0
 _READ_SECONDS = 10.0
 _PACKAGE_SECONDS = 60.0
@@ -134,14 +139,20 @@ class DebianPackage:
 
 
 def read_content(path: Path) -> bytes:
-    """A file's bytes, uncompressed if they are gzip; damaged gzip gives the damaged bytes."""
-    content = path.read_bytes()
+    """A file's bytes, uncompressed if they are gzip.
+
+    Damaged gzip, and one that unpacks to more than any data file has, gives the bytes as they are:
+    their checksum will not match, which is the message the user needs.
+    """
+    content = read_regular(path, CONTENT_LIMIT)
     if content[:2] != b"\x1f\x8b":
         return content
     try:
-        return gzip.decompress(content)
+        with gzip.open(io.BytesIO(content)) as file:
+            unpacked = file.read(CONTENT_LIMIT + 1)
     except (EOFError, OSError, zlib.error):
-        return content  # its checksum will not match, which is the message the user needs
+        return content
+    return unpacked if len(unpacked) <= CONTENT_LIMIT else content
 
 
 def _apt_get(arguments: list[str], options: list[str]) -> list[str]:

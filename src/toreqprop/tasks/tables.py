@@ -9,36 +9,48 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import zipfile
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
+from toreqprop.reading import read_regular
+from toreqprop.tasks.npz import read_arrays
 
 SUFFIXES = (".csv", ".npz")
+FILE_LIMIT = 2**32
+"""Bytes of a file that are read."""
+LABEL_LIMIT = 1000
+"""Characters of a label: all labels of a table take the space of the longest."""
+WHOLE = 2**53
+"""Up to here every whole number has a float64 of its own."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Raw samples: features (n, d) in float64 and, if there is one, a target (n,).
 
-    The target is int64 or text for classes and float64 for numbers with a fraction; ``columns``
-    are the names of the features, None where the file has none; ``sha256`` is the file's digest.
+    ``target`` holds the labels as they stand in the file: text from CSV (``007`` and ``7`` are two
+    classes), an NPZ array's own numbers or texts. ``numbers`` is the same target as float64, None
+    where it is text. ``columns`` are the names of the features, None where the file has none;
+    ``sha256`` is the file's digest.
     """
 
     name: str
     features: np.ndarray
     target: np.ndarray | None
+    numbers: np.ndarray | None
     target_name: str
     columns: tuple[str, ...] | None
     sha256: str
 
 
 def read_table(
-    path: Path,
+    path: Path | str,
     *,
     target: str | None = None,
     columns: Sequence[str] | None = None,
@@ -57,47 +69,43 @@ def read_table(
     Raises:
         InvalidInputError: the file is missing, empty or damaged, or a value cannot be used.
     """
+    path = checks.path("path", path)
+    if target is not None and not isinstance(target, str):
+        raise InvalidInputError(f"target must be a name, got {checks.shown(target)}.")
+    for names in (columns or (), drop):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise InvalidInputError("columns and drop must be lists of names.")
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInputError(f"{path} is neither a CSV nor an NPZ file: name it *.csv or *.npz.")
     try:
-        content = path.read_bytes()
+        content = read_regular(path, FILE_LIMIT)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
     if not content:
         raise InvalidInputError(f"{path} is empty.")
     digest = hashlib.sha256(content).hexdigest()
     if path.suffix.lower() == ".npz":
-        features, found, name = _read_npz(path, content, target or "y", needs_target)
-        return Table(path.name, features, found, name, None, digest)
+        name = target or "y"
+        features, found = _read_npz(path, content, name, needs_target)
+        numeric = found is not None and found.dtype.kind != "U"
+        numbers = found.astype(np.float64) if found is not None and numeric else None
+        return Table(path.name, features, found, numbers, name, None, digest)
     header, rows, lines = _read_rows(path, content)
+    places = {column: k for k, column in enumerate(header)}
     name = header[-1] if target is None else target
-    if needs_target and name not in header:
-        raise _missing(path, name, header)
-    for other in drop:
-        if other not in header:
+    for other in (*((name,) if needs_target else ()), *drop, *(columns or ())):
+        if other not in places:
             raise _missing(path, other, header)
-    used = [c for c in header if c != name and c not in drop] if columns is None else columns
-    for other in used:
-        if other not in header:
-            raise _missing(path, other, header)
+    left_out = {name, *drop}
+    used = [c for c in header if c not in left_out] if columns is None else list(columns)
     if not used:
         raise InvalidInputError(f"{path} has no column beside the target {name!r}.")
-    cells = {c: [row[k] for row in rows] for k, c in enumerate(header)}
-    features = np.stack([_numbers(path, c, cells[c], lines) for c in used], axis=1)
-    found = _target(path, name, cells[name], lines) if name in header and needs_target else None
-    return Table(path.name, features, found, name, tuple(used), digest)
-
-
-def parse_labels(cells: Sequence[str]) -> np.ndarray:
-    """Text as int64 if all of it are whole numbers, as float64 if all are numbers, else as text."""
-    text = np.array([cell.strip() for cell in cells])
-    try:
-        numbers = text.astype(np.float64)
-    except ValueError:
-        return text
-    if np.isfinite(numbers).all() and (numbers == np.round(numbers)).all():
-        return numbers.astype(np.int64)
-    return numbers
+    features = _numbers(path, used, [places[c] for c in used], rows, lines)
+    if not needs_target:
+        return Table(path.name, features, None, None, name, tuple(used), digest)
+    cells = [row[places[name]].strip() for row in rows]
+    found, numbers = _target(path, name, cells, lines)
+    return Table(path.name, features, found, numbers, name, tuple(used), digest)
 
 
 def _read_rows(path: Path, content: bytes) -> tuple[list[str], list[list[str]], list[int]]:
@@ -106,6 +114,8 @@ def _read_rows(path: Path, content: bytes) -> tuple[list[str], list[list[str]], 
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not text in UTF-8: save it as CSV UTF-8.") from None
+    if "\0" in text:
+        raise InvalidInputError(f"{path} has NUL characters and is no text: save it as CSV UTF-8.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, lines = [], []
     try:
@@ -116,7 +126,7 @@ def _read_rows(path: Path, content: bytes) -> tuple[list[str], list[list[str]], 
             if len(row) != len(header):
                 raise InvalidInputError(
                     f"{path}, line {reader.line_num}: {len(row)} values where the first line names "
-                    f"{len(header)} columns."
+                    f"{len(header)} columns{_hint(header)}."
                 )
             rows.append(row)
             lines.append(reader.line_num)
@@ -124,64 +134,86 @@ def _read_rows(path: Path, content: bytes) -> tuple[list[str], list[list[str]], 
         raise InvalidInputError(f"{path}, line {reader.line_num}: not CSV ({error}).") from None
     if not header:
         raise InvalidInputError(f"{path} is empty: its first line has to name the columns.")
-    if all(_is_number(name) for name in header):
+    if len(header) == 1 and _hint(header):
+        raise InvalidInputError(f"{path} has one column{_hint(header)}.")
+    if all(_number(name) is not None for name in header):
         raise InvalidInputError(f"{path} has numbers in its first line, which names the columns.")
-    twice = {name for name in header if header.count(name) > 1}
-    if twice:
-        raise InvalidInputError(f"{path} has two columns called {min(twice)!r}: rename one.")
+    if len(set(header)) < len(header):
+        seen: set[str] = set()
+        twice = next(name for name in header if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InvalidInputError(f"{path} has two columns called {twice!r}: rename one.")
     if not rows:
         raise InvalidInputError(f"{path} has no rows below its first line.")
     return header, rows, lines
 
 
-def _numbers(path: Path, column: str, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
-    try:
-        values = np.array(cells).astype(np.float64)
-    except ValueError:
-        for cell, line in zip(cells, lines, strict=True):
-            if not cell.strip():
-                raise InvalidInputError(f"{path}, line {line}: {column!r} has no value.") from None
-            if not _is_number(cell):
-                raise InvalidInputError(
-                    f"{path}, line {line}: {column!r} is {cell!r}, which is not a number; leave "
-                    f"the column out with --drop or give its texts numbers."
-                ) from None
-        raise
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if len(wrong):
+def _hint(header: Sequence[str]) -> str:
+    """What to do where a header in one piece holds another separator."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(header) == 1 and separator in header[0]:
+            return f"; it is separated by {name}: save it with commas"
+    return ""
+
+
+def _numbers(
+    path: Path,
+    columns: Sequence[str],
+    places: Sequence[int],
+    rows: Sequence[Sequence[str]],
+    lines: Sequence[int],
+) -> np.ndarray:
+    """The cells of the columns as float64, (rows, columns)."""
+    values = np.empty((len(rows), len(places)))
+    for row, line, into in zip(rows, lines, values, strict=True):
+        try:
+            into[:] = [float(row[k]) for k in places]
+        except ValueError:
+            into[0] = math.nan
+        if np.isfinite(into).all():
+            continue
+        column, cell = next(
+            (c, row[k]) for c, k in zip(columns, places, strict=True) if not _is_finite(row[k])
+        )
+        where = f"{path}, line {line}: {column!r}"
+        if not cell.strip():
+            raise InvalidInputError(f"{where} has no value.")
+        if _number(cell) is not None:
+            raise InvalidInputError(f"{where} is {cell.strip()}; remove such rows or fill them in.")
         raise InvalidInputError(
-            f"{path}, line {lines[wrong[0]]}: {column!r} is {cells[wrong[0]].strip()}; remove such "
-            "rows or fill them in."
+            f"{where} is {_shown(cell)}, which is not a number; leave the column out with --drop "
+            "or give its texts numbers."
         )
     return values
 
 
-def _target(path: Path, name: str, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
-    for cell, line in zip(cells, lines, strict=True):
-        if cell.strip().lower() in ("", "nan", "inf", "-inf"):
-            shown = f"is {cell.strip()}" if cell.strip() else "has no value"
-            raise InvalidInputError(f"{path}, line {line}: the target {name!r} {shown}.")
-    return parse_labels(cells)
+def _target(
+    path: Path, name: str, cells: Sequence[str], lines: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The labels as text, and as float64 where all of them are numbers."""
+    numbers = [_number(cell) for cell in cells]
+    for cell, number, line in zip(cells, numbers, lines, strict=True):
+        where = f"{path}, line {line}: the target {name!r}"
+        if not cell:
+            raise InvalidInputError(f"{where} has no value.")
+        if len(cell) > LABEL_LIMIT:
+            raise InvalidInputError(f"{where} has {len(cell)} characters, too long for a label.")
+        if number is not None and not math.isfinite(number):
+            raise InvalidInputError(
+                f"{where} is {cell}, which is no finite number: remove the row."
+            )
+    found = np.array(cells)
+    return found, None if None in numbers else np.array(numbers, np.float64)
 
 
 def _read_npz(
     path: Path, content: bytes, target: str, needs_target: bool
-) -> tuple[np.ndarray, np.ndarray | None, str]:
-    if not zipfile.is_zipfile(io.BytesIO(content)):
-        raise InvalidInputError(f"{path} cannot be read as NPZ: it is damaged or no NPZ file.")
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            names = list(archive.files)
-            key = next((n for n in ("x", "X") if n in names), None)
-            features = None if key is None else archive[key]
-            found = archive[target] if needs_target and target in names else None
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = "it holds Python objects" if "Object arrays" in str(error) else "it is damaged"
-        raise InvalidInputError(f"{path} cannot be read as NPZ: {reason}.") from None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    arrays = read_arrays(path, content, ("x", "X", *((target,) if needs_target else ())))
+    features = next((arrays[n] for n in ("x", "X") if n in arrays), None)
     if features is None:
-        raise _missing(path, "x", names)
-    if needs_target and found is None:
-        raise _missing(path, target, names)
+        raise _missing(path, "x", list(arrays))
+    if needs_target and target not in arrays:
+        raise _missing(path, target, list(arrays))
     if features.ndim < 2 or features.dtype.kind not in "biuf" or 0 in features.shape:
         raise InvalidInputError(
             f"{path}: x must be numbers of shape (samples, features), got {features.dtype} of "
@@ -191,30 +223,53 @@ def _read_npz(
     if not np.isfinite(features).all():
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InvalidInputError(f"{path}: x has NaN or infinite values, first in row {row}.")
+    found = arrays[target] if needs_target else None
     if found is None:
-        return features, None, target
+        return features, None
     if found.shape != (len(features),) or found.dtype.kind not in "biufU":
         raise InvalidInputError(
             f"{path}: {target} must be numbers or texts of shape ({len(features)},), got "
             f"{found.dtype} of shape {found.shape}."
         )
+    return features, _npz_labels(path, target, found)
+
+
+def _npz_labels(path: Path, target: str, found: np.ndarray) -> np.ndarray:
+    """The labels in a type that keeps all of them apart."""
+    if found.dtype.kind == "U":
+        codes = np.frombuffer(found.tobytes(), np.dtype(np.uint32).newbyteorder(found.dtype.str[0]))
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+            raise InvalidInputError(f"{path}: {target} has characters that do not exist.")
+        empty = np.flatnonzero(np.char.strip(found) == "")
+        if len(empty):
+            raise InvalidInputError(f"{path}: {target} has no text in row {empty[0]}.")
+        return found
     if found.dtype.kind == "f":
         if not np.isfinite(found).all():
             raise InvalidInputError(f"{path}: {target} has NaN or infinite values.")
-        whole = bool((found == np.round(found)).all())
-        return features, found.astype(np.int64 if whole else np.float64), target
-    return features, found if found.dtype.kind == "U" else found.astype(np.int64), target
+        whole = bool(((found == np.round(found)) & (np.abs(found) <= WHOLE)).all())
+        return found.astype(np.int64 if whole else np.float64)
+    return found.astype(np.uint64 if found.dtype == np.uint64 else np.int64)
 
 
 def _missing(path: Path, name: str, known: Sequence[str]) -> InvalidInputError:
-    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    shown = ", ".join(text[:60] for text in known[:20]) + (", ..." if len(known) > 20 else "")
     kind = "array" if path.suffix.lower() == ".npz" else "column"
-    return InvalidInputError(f"{path} has no {kind} {name!r}; it has {shown}.")
+    hint = "" if path.suffix.lower() == ".npz" else _hint(known)
+    return InvalidInputError(f"{path} has no {kind} {name!r}; it has {shown}{hint}.")
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def _is_finite(text: str) -> bool:
+    number = _number(text)
+    return number is not None and math.isfinite(number)
+
+
+def _shown(cell: str) -> str:
+    return repr(cell if len(cell) <= 60 else cell[:60] + "...")

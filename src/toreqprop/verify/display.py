@@ -27,6 +27,9 @@ class Display(ProgressBars, Listener):
     def progress(self, label: str, message: str) -> None:
         self.piece(label, _name(self._jobs[label]), None, note=message)
 
+    def repeated(self, jobs: Sequence[Job]) -> None:
+        self.say_repeated([_name(job) for job in jobs])
+
     def finished(self, job: Job, record: Record) -> None:
         self.end_piece(job.label)
         verdict = verdict_of(job.track, record)

@@ -13,8 +13,8 @@ from torch import Tensor
 from toreqprop.energies import Gradients
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.gradients.base import Problem
-from toreqprop.kernels import Kernel, Limits, Pair, Relaxed
-from toreqprop.solution import State
+from toreqprop.kernels import Kernel
+from toreqprop.solution import Solution, State
 
 
 @dataclass(frozen=True)
@@ -41,45 +41,28 @@ class FaultyKernel(Kernel):
         self.right = right
         self.fault = fault
 
-    def relax(
-        self,
-        weight: Tensor,
-        drive: Tensor,
-        state: Tensor | None,
-        product: Tensor | None,
-        limits: Limits,
-        **rest: Any,
-    ) -> Relaxed:
-        weight, limits = self._spoil(weight, limits)
-        return self.right.relax(weight, drive, state, product, limits, **rest)
+    def relax(self, weight: Tensor, drive: Tensor, start: Tensor | None, **rest: Any) -> Solution:
+        return self.right.relax(self._spoiled(weight), drive, start, **self._limits(rest))
 
     def relax_pair(
         self,
         weight: Tensor,
         drive: Tensor,
-        direction: Tensor,
-        beta: float,
-        state: Tensor,
-        product: Tensor,
-        limits: Limits,
+        push: Tensor,
+        memory: tuple[Tensor, Tensor],
         **rest: Any,
-    ) -> Pair:
-        weight, limits = self._spoil(weight, limits)
-        return self.right.relax_pair(weight, drive, direction, beta, state, product, limits, **rest)
+    ) -> Solution:
+        push = -push if self.fault == "sign of the nudge" else push
+        limits = self._limits(rest)
+        return self.right.relax_pair(self._spoiled(weight), drive, push, memory, **limits)
 
-    def _spoil(self, weight: Tensor, limits: Limits) -> tuple[Tensor, Limits]:
-        if self.fault == "transposed weight":
-            weight = weight.mT.contiguous()
+    def _spoiled(self, weight: Tensor) -> Tensor:
+        return weight.mT.contiguous() if self.fault == "transposed weight" else weight
+
+    def _limits(self, rest: dict[str, Any]) -> dict[str, Any]:
         if self.fault == "one step less":
-            limits = Limits(limits.tol, max(1, limits.max_steps - 1), limits.contraction)
-        return weight, limits
-
-    def normalise(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        direction, rms = self.right.normalise(cotangent)
-        return (-direction if self.fault == "sign of the nudge" else direction), rms
-
-    def contrast(self, up: Tensor, down: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.right.contrast(up, down, weight)
+            return {**rest, "max_steps": max(1, rest["max_steps"] - 1)}
+        return rest
 
 
 @contextmanager
@@ -88,12 +71,14 @@ def faulty_kernels(fault: str | None) -> Iterator[None]:
     if fault is None:
         yield
         return
-    from toreqprop import equilibrium
     from toreqprop.kernels import get_kernel
+    from toreqprop.solvers import relaxation
 
-    def substitute(name: str) -> Kernel:
+    def substitute(name: str | None) -> Kernel | None:
         kernel = get_kernel(name)
-        return kernel if name == "numpy" else FaultyKernel(kernel, fault)
+        if kernel is None or name == "numpy":
+            return kernel
+        return FaultyKernel(kernel, fault)
 
-    with patch.object(equilibrium, "get_kernel", substitute):
+    with patch.object(relaxation, "get_kernel", substitute):
         yield

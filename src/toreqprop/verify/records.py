@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import toreqprop
-from toreqprop.atomic import write_atomically
 from toreqprop.errors import ConvergenceWarning, DataUnavailableError
+from toreqprop.sealed import read_sealed, write_sealed
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Measurements, decode, encode, plain
 from toreqprop.verify.track import Context, Track
@@ -83,20 +83,7 @@ def perform(job: Job, report: Callable[[str], None] = lambda message: None) -> R
     """Run the experiment and record what it measured; a fault of its own is part of the record."""
     started = time.perf_counter()
     track = job.track
-    record: Record = {
-        "track": track.number,
-        "key": job.key,
-        "level": job.level.name,
-        "seeds": list(job.seeds),
-        "sabotage": job.sabotage,
-        "values": {},
-        "timings": {},
-        "tables": [],
-        "figures": [],
-        "checksums": {},
-        "error": None,
-        "not_run": None,
-    }
+    record = _blank(job)
     context = track.context(Context(job.level, job.seeds, report=report), job.sabotage)
     if track.run is not None:
         try:
@@ -121,6 +108,29 @@ def perform(job: Job, report: Callable[[str], None] = lambda message: None) -> R
     record["hash"] = reproducibility_hash(record)
     record["seconds"] = time.perf_counter() - started
     return record
+
+
+def lost(job: Job, reason: str) -> Record:
+    """The record of an experiment whose process was killed: it has no measurements."""
+    record = {**_blank(job), "error": reason, "seconds": 0.0}
+    return {**record, "hash": reproducibility_hash(record)}
+
+
+def _blank(job: Job) -> Record:
+    return {
+        "track": job.track.number,
+        "key": job.key,
+        "level": job.level.name,
+        "seeds": list(job.seeds),
+        "sabotage": job.sabotage,
+        "values": {},
+        "timings": {},
+        "tables": [],
+        "figures": [],
+        "checksums": {},
+        "error": None,
+        "not_run": None,
+    }
 
 
 def reproducibility_hash(record: Record) -> str:
@@ -164,19 +174,16 @@ class Records:
 
     def load(self, job: Job) -> Record | None:
         """The record of this very job, or None; one without measurements is not worth keeping."""
-        try:
-            found = json.loads(self.path(job).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        usable = isinstance(found, dict) and found.get("key") == job.key
-        return found if usable and not found.get("not_run") else None
+        found = read_sealed(self.path(job))
+        usable = found is not None and found.get("key") == job.key
+        return found if found is not None and usable and not found.get("not_run") else None
 
     def save(self, job: Job, record: Record) -> Record:
         """Store a record; where the same job was recorded before, say whether it came out alike."""
         before = self.load(job)
         if before is not None and not record["not_run"]:
             record = {**record, "confirmed": before["hash"] == record["hash"]}
-        write_atomically(self.path(job), json.dumps(record, allow_nan=False) + "\n")
+        write_sealed(self.path(job), record)
         return record
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from toreqprop.errors import InvalidInputError
+from toreqprop.errors import InvalidInputError, LostWorkError
 from toreqprop.processes import perform_all, tell
 from toreqprop.verify.levels import LEVELS
-from toreqprop.verify.records import Job, Record, Records, perform
+from toreqprop.verify.records import Job, Record, Records, lost, perform
 from toreqprop.verify.registry import all_tracks
 
 
@@ -20,6 +20,9 @@ class Listener:
 
     def progress(self, label: str, message: str) -> None:
         """A running experiment says where it is."""
+
+    def repeated(self, jobs: Sequence[Job]) -> None:
+        """A process was killed: these jobs were under way and are done again."""
 
     def finished(self, job: Job, record: Record) -> None:
         """A job is over and on disk."""
@@ -83,14 +86,19 @@ def _run_in_processes(
     done: dict[Job, Record],
 ) -> None:
     def over(job: Job, future: Future[Record]) -> None:
-        done[job] = future.result()
+        try:
+            done[job] = future.result()
+        except LostWorkError as error:
+            done[job] = lost(job, str(error))
         listener.finished(job, done[job])
 
     work = {
         j: (_run_in_worker, (j.track.number, j.level.name, j.seeds, j.sabotage, records))
         for j in pending
     }
-    perform_all(work, processes, lambda news: listener.progress(*news), over)
+    perform_all(
+        work, processes, lambda news: listener.progress(*news), over, on_lost=listener.repeated
+    )
 
 
 def _run_in_worker(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toreqprop.kernels import KERNELS, get_kernel, harness
+from toreqprop.kernels import KERNELS
+from toreqprop.kernels.reference_kernel import NumpyKernel
+from toreqprop.verify import harness
 from toreqprop.verify.faults import KERNEL_FAULTS, FaultyKernel
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Figure, Measurements, Series, Table
@@ -18,7 +20,7 @@ def run(context: Context) -> Measurements:
     context.report(f"{len(KERNELS)} kernels in {len(chosen)} cases")
     results = harness.compare_all(chosen=chosen)
     if context.sabotage is not None:
-        wrong = FaultyKernel(get_kernel("torch"), context.sabotage)
+        wrong = FaultyKernel(NumpyKernel(), context.sabotage)
         results += [harness.compare(wrong, case) for case in chosen]
     table = harness.per_step_table(results)
     kernels = sorted({r.kernel for r in results})
@@ -47,7 +49,7 @@ def run(context: Context) -> Measurements:
     )
     steps = tuple(
         (phase, step, *(table[k, d].get(f"{phase} {step}") for k in kernels for d in ORDER))
-        for phase in ("free", "+β", "−β")
+        for phase in ("free", "center", "shift")
         for step in SHOWN
     )
     return Measurements(

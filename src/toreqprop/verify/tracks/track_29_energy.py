@@ -13,7 +13,7 @@ from toreqprop.gradients import CenteredEP
 from toreqprop.gradients.base import normalise
 from toreqprop.models import LoopedMLP
 from toreqprop.solution import State
-from toreqprop.solvers import FixedPoint, Solver, Tolerance, Trace, solve
+from toreqprop.solvers import FixedPoint, Solver, Trace, relax
 from toreqprop.solvers.base import Dynamics
 from toreqprop.training import TrainingConfig, fit
 from toreqprop.verify.levels import Level
@@ -132,22 +132,21 @@ def _descend(
     context: Context, model: LoopedMLP, data: Split, samples: int, phase: str, damping: float
 ) -> Descent:
     x, y = data.test_x[:samples].double(), data.test_y[:samples]
-    tolerance = Tolerance(TOL, MAX_STEPS)
-    solver: Solver = FixedPoint(damping)
+    solver: Solver = FixedPoint(damping, tol=TOL, max_steps=MAX_STEPS)
     with torch.no_grad():
         system = System.bind(model.field, x, model.system_parameters())
-        start = system.initial_state()
+        start = None
     if phase != "free":
-        free = solve(system, start, FixedPoint(), tolerance)
+        free = relax(system, FixedPoint(tol=TOL, max_steps=MAX_STEPS))
         hidden = free.state[0].detach().requires_grad_()
         loss = F.cross_entropy(model.readout_from((hidden,)), y)
         direction, _ = normalise(torch.autograd.grad(loss, (hidden,)))
         system = system.nudged(LinearNudge(direction, BETA if phase == "+β" else -BETA))
         start = free.state
     if context.sabotaged("step reversed"):
-        solver = Uphill()
+        solver = Uphill(tol=TOL, max_steps=MAX_STEPS)
     trace = Trace(keep_states=True, keep_energies=True)
-    solution = solve(system, start, solver, tolerance, trace=trace)
+    solution = relax(system, solver, start=start, trace=trace)
     energies = torch.stack(trace.energies).detach()
     states = torch.stack([s[0] for s in trace.states])
     falls = energies[:-1] - energies[1:]

@@ -6,17 +6,19 @@ The result is plain data; a report renders it and a test asserts on it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from toreqprop.kernels import KERNELS, get_kernel, phases, reference
-from toreqprop.kernels.base import Kernel, Limits
+from toreqprop.energies import DenseEnergy, LinearNudge, Opposed, PairSystem, System
+from toreqprop.gradients.base import as_pairs, normalise
+from toreqprop.kernels import KERNELS, Kernel, get_kernel, reference
 from toreqprop.solution import Solution
+from toreqprop.solvers import FixedPoint, Trace, solve
 
 BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 """Largest accepted deviation: some 100 roundings of a state of size one."""
@@ -42,8 +44,62 @@ class Case:
     max_steps: int
 
 
-PHASES = ("free", "+β", "−β", "oriented")
-"""The three of a training step, and a free one whose weight is not symmetric."""
+PHASES = ("free", "center", "shift", "oriented")
+"""Those of a training step, and a free one whose weight is not symmetric."""
+
+
+class GeneralPath(Kernel):
+    """The path that serves every system, behind the interface of a kernel."""
+
+    name: ClassVar[str] = "torch"
+
+    def relax(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        start: Tensor | None,
+        *,
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
+        system = _bound(weight, drive, contraction)
+        begin = system.initial_state() if start is None else (start,)
+        trace = Trace(keep_states=True)
+        found = solve(system, begin, FixedPoint(tol=tol, max_steps=max_steps), trace=trace)
+        if record is not None:
+            record.extend(trace.images)
+        last = trace.states[-1][0]
+        return replace(found, memory=(last, last @ weight))
+
+    def relax_pair(
+        self,
+        weight: Tensor,
+        drive: Tensor,
+        push: Tensor,
+        memory: tuple[Tensor, Tensor],
+        *,
+        tol: float,
+        max_steps: int,
+        contraction: float | None,
+        record: list[tuple[Tensor, ...]] | None = None,
+    ) -> Solution:
+        system = _bound(weight, drive, contraction)
+        nudge = Opposed(LinearNudge((push,), 1.0), LinearNudge((push,), -1.0))
+        both = PairSystem(system, nudge)
+        trace, solver = Trace(keep_states=True), FixedPoint(tol=tol, max_steps=max_steps)
+        found = solve(both, both.start(memory[:1]), solver, trace=trace)
+        if record is not None:
+            record.extend(trace.images)
+        return replace(found, state=found.state[:1], shift=found.state[1:])
+
+
+def _bound(weight: Tensor, drive: Tensor, contraction: float | None) -> System:
+    empty = drive.new_zeros(drive.shape[1], 0)
+    params = (empty, drive.new_zeros(drive.shape[1]), weight)
+    x = drive.new_zeros(len(drive), 0)
+    return System(DenseEnergy(), x, params, (drive,), contraction=contraction)
 
 
 @dataclass
@@ -122,7 +178,8 @@ def compare_all(
     names: Iterable[str] = KERNELS, chosen: Iterable[Case] | None = None
 ) -> list[Comparison]:
     """Every kernel in every case; Numba is left out where it is not installed."""
-    kernels = {kernel.name: kernel for kernel in map(get_kernel, names)}
+    found = [get_kernel(name) or GeneralPath() for name in names]
+    kernels = {kernel.name: kernel for kernel in found}
     todo = cases() if chosen is None else list(chosen)
     # NumPy's and PyTorch's threads would wait for each other at every small product.
     with threadpool_limits(1):
@@ -141,10 +198,10 @@ def per_step_table(results: Iterable[Comparison]) -> dict[tuple[str, str], dict[
 
 
 def compare(kernel: Kernel, case: Case) -> Comparison:
-    """Run one training step's phases and both updates on either side."""
+    """Run one training step's phases and its updates on either side."""
     params, x, target = _draw(case)
     settings = reference.Settings(beta=0.1, tol=case.tol, max_steps=case.max_steps, radius=_RADIUS)
-    limits = Limits(case.tol, case.max_steps, _RADIUS)
+    limits = {"tol": case.tol, "max_steps": case.max_steps, "contraction": _RADIUS}
     ball = reference.spectral_ball(reference.symmetrise(params.weight_raw), _RADIUS)
     drive = x @ params.weight_in.T + params.bias
 
@@ -152,75 +209,75 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
     step = reference.training_step(params, x, target, settings)
     free = reference.free_phase(ball.weight, drive, settings, wanted["free"].states)
     wanted["free"].converged = free.converged
-    error = reference.cross_entropy(step.output, target)[1]
-    cotangent = error @ params.weight_out
+    cotangent = reference.cross_entropy(step.output, target)[1] @ params.weight_out
     direction, _ = reference.normalise(cotangent)
-    pairs: list[tuple[Any, Any]] = []
-    nudged = reference.nudged_phases(ball.weight, drive, free, direction, settings, pairs)
-    _split(pairs, (nudged.converged, nudged.converged), wanted)
+    pairs: list[tuple[Any, ...]] = []
+    nudged = reference.nudged_phases(ball.weight, drive, free, direction, settings, pairs)  # type: ignore[arg-type]
+    _split(pairs, nudged.converged, wanted)
     oriented = reference.relax(
-        _oriented(ball.weight), drive, tol=case.tol, max_steps=case.max_steps,
-        contraction=_RADIUS, record=wanted["oriented"].states,
-    )  # fmt: skip
+        _oriented(ball.weight),
+        drive,
+        record=wanted["oriented"].states,
+        **limits,  # type: ignore[arg-type]
+    )
     wanted["oriented"].converged = oriented.converged
 
     found = {name: Path([]) for name in PHASES}
     weight, given, inputs = (torch.from_numpy(a) for a in (ball.weight, drive, x))
-    settled = phases.free_phase(kernel, weight, given, limits, record=found["free"].states)
-    found["free"].converged = settled.converged
-    if settled.state is None or settled.product is None:
-        raise AssertionError("keep=True returns the last iterate")
-    solutions: list[Solution] = []
-    mine: list[tuple[Any, Any]] = []
-    contrast = phases.nudged_phases(
-        kernel, weight, given, (settled.image, settled.state, settled.product),
-        torch.from_numpy(cotangent), (0.1, -0.1), limits,
-        lambda _, solution: solutions.append(solution), record=mine,
-    )  # fmt: skip
-    up, down = solutions
-    _split(mine, (up.converged, down.converged), found)
-    updates = phases.hebbian_updates(
-        kernel, contrast, inputs, torch.from_numpy(params.weight_in), (True,) * 4
+    images: list[tuple[Tensor, ...]] = []
+    settled = kernel.relax(weight, given, None, record=images, **limits)  # type: ignore[arg-type]
+    found["free"] = Path([i[0] for i in images], settled.converged)
+    (teaching,), scale = normalise((torch.from_numpy(cotangent),))
+    images = []
+    last, product = settled.memory
+    pair = kernel.relax_pair(
+        weight,
+        given,
+        settings.beta * teaching,
+        (last, product),
+        record=images,
+        **limits,  # type: ignore[arg-type]
     )
+    _split(images, pair.converged, found)
+    trained = (torch.from_numpy(params.weight_in), torch.from_numpy(params.bias), weight)
+    updates = DenseEnergy().energy_gradients(
+        as_pairs(pair), scale / settings.beta, inputs, trained, (True,) * 4
+    )
+    images = []
     turned = kernel.relax(
-        torch.from_numpy(_oriented(ball.weight)), given, None, None, limits,
-        record=found["oriented"].states,
-    )  # fmt: skip
-    found["oriented"].converged = turned.converged
+        torch.from_numpy(_oriented(ball.weight)),
+        given,
+        None,
+        record=images,
+        **limits,  # type: ignore[arg-type]
+    )
+    found["oriented"] = Path([i[0] for i in images], turned.converged)
 
-    image = settled.image.numpy()
+    image = settled.state[0].numpy()
+    delta = -(scale.numpy() / settings.beta)[:, None] * step.nudged.shift
     quantities = {
         "output": (image @ params.weight_out.T + params.bias_out, step.output),
         "energy": (
             reference.energy(ball.weight, drive, image),
             reference.energy(ball.weight, drive, step.free.image),
         ),
-        "W_in": (_numpy(updates.weight_in), step.gradients.weight_in),
-        "b": (_numpy(updates.bias), step.gradients.bias),
+        "W_in": (_numpy(updates[1]), step.gradients.weight_in),
+        "b": (_numpy(updates[2]), step.gradients.bias),
         "W_rec": (
-            reference.ball_gradient(_numpy(updates.weight_rec), ball),
+            reference.ball_gradient(_numpy(updates[3]), ball),
             step.gradients.weight_raw,
         ),
-        "x": (
-            _numpy(updates.x),
-            -(0.5 / settings.beta)
-            * (reference.normalise(cotangent)[1][:, None] * (step.nudged.up - step.nudged.down))
-            @ params.weight_in,
-        ),
+        "x": (_numpy(updates[0]), delta @ params.weight_in),
     }
     errors = {name: _relative(a, b) for name, (a, b) in quantities.items()}
-    for sign, sol in zip("+−", solutions, strict=True):
-        error = np.abs(_numpy(sol.residual) - step.nudged.residual)
-        errors[f"residual at {sign}β"] = float(error.max())
+    errors["residual"] = float(np.abs(_numpy(pair.residual) - step.nudged.residual).max())
     return Comparison(kernel.name, case, _state_errors(found, wanted), errors)
 
 
-def _split(
-    pairs: list[tuple[Any, Any]], converged: tuple[bool, bool], paths: dict[str, Path]
-) -> None:
-    """A list of pairs becomes a path for each sign of β."""
-    for k, sign in enumerate(("+β", "−β")):
-        paths[sign] = Path([pair[k] for pair in pairs], converged[k])
+def _split(pairs: list[tuple[Any, ...]], converged: bool, paths: dict[str, Path]) -> None:
+    """A list of pairs becomes a path for the center and one for the shift."""
+    for k, part in enumerate(("center", "shift")):
+        paths[part] = Path([pair[k] for pair in pairs], converged)
 
 
 def _state_errors(found: dict[str, Path], wanted: dict[str, Path]) -> tuple[StepError, ...]:

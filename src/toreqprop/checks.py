@@ -1,0 +1,152 @@
+"""Arguments looked at once, at the public boundary; each refusal is a sentence with a remedy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toreqprop.errors import InvalidInputError
+
+
+def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """``value`` as an int of at least ``low``, and at most ``high`` where there is one."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be a whole number >= {low}, got {shown(value)}.")
+    found = int(value)
+    if found < low or (high is not None and found > high):
+        upper = "" if high is None else f" and <= {high}"
+        raise InvalidInputError(f"{name} must be >= {low}{upper}, got {found}.")
+    return found
+
+
+def number(
+    name: str, value: Any, low: float = -math.inf, *, above: bool = False, typical: str = ""
+) -> float:
+    """``value`` as a finite float of at least ``low``, or ``above`` it."""
+    relation = f">{'' if above else '='} {low:g}" if low > -math.inf else "finite"
+    hint = f" Typical: {typical}." if typical else ""
+    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or value < low or (above and value == low):
+        raise InvalidInputError(f"{name} must be {relation}, got {shown(value)}.{hint}")
+    return float(value)
+
+
+def between(name: str, value: Any, low: float, high: float, *, typical: str = "") -> float:
+    """``value`` as a float above ``low`` and at most ``high``."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = plain and low < value <= high
+    if not fits:
+        hint = f" Typical: {typical}." if typical else ""
+        raise InvalidInputError(f"{name} must be in ({low:g}, {high:g}], got {shown(value)}.{hint}")
+    return float(value)
+
+
+def flag(name: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be True or False, got {shown(value)}.")
+
+
+def sizes(name: str, value: Any, least: int, example: str) -> tuple[int, ...]:
+    """``value`` as a tuple of at least so many whole numbers, all one or more."""
+    fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) >= least
+    if not fits or not all(
+        isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= 1 for v in value
+    ):
+        raise InvalidInputError(
+            f"{name} must be {least} or more whole numbers >= 1, such as {example}; got "
+            f"{shown(value)}."
+        )
+    return tuple(int(v) for v in value)
+
+
+def choice(name: str, value: Any, known: Sequence[str]) -> str:
+    """``value`` where it is one of the known names."""
+    if not isinstance(value, str) or value not in known:
+        options = " or ".join(f'"{each}"' for each in known)
+        raise InvalidInputError(f"{name} must be {options}, got {shown(value)}.")
+    return value
+
+
+def tensor(name: str, value: Any, least_dimensions: int = 1) -> Tensor:
+    """``value`` where it is a tensor with that many dimensions or more."""
+    if not isinstance(value, Tensor):
+        raise InvalidInputError(
+            f"{name} must be a tensor, got {type(value).__name__}: use torch.as_tensor({name})."
+        )
+    if value.dim() < least_dimensions:
+        raise InvalidInputError(
+            f"{name} must have {least_dimensions} dimension(s) or more, got shape "
+            f"{tuple(value.shape)}: its first one counts samples."
+        )
+    return value
+
+
+def pairs(x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> None:
+    """Two tensors with as many samples each, and at least one."""
+    tensor(names[0], x)
+    tensor(names[1], y)
+    if len(x) != len(y):
+        raise InvalidInputError(
+            f"{names[0]} has {len(x)} samples and {names[1]} has {len(y)}: give one target for "
+            "each sample."
+        )
+
+
+def module(name: str, value: Any) -> nn.Module:
+    """``value`` where it is a model."""
+    if not isinstance(value, nn.Module):
+        raise InvalidInputError(
+            f"{name} must be a model (torch.nn.Module), got {shown(value)}: build it first."
+        )
+    return value
+
+
+def function(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what cannot be called; None is fine where it is optional."""
+    if not callable(value) and not (optional and value is None):
+        raise InvalidInputError(f"{name} must be a function, got {shown(value)}.")
+
+
+def path(name: str, value: Any) -> Path:
+    """``value`` as a path, from a path or a text that is not empty."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise InvalidInputError(f"{name} must be a path, got {shown(value)}.")
+    found = os.fspath(value)
+    if not isinstance(found, str) or "\0" in found:
+        raise InvalidInputError(f"{name} must be a path in text, got {shown(value)}.")
+    return Path(found)
+
+
+def instance(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Refuse an object of another class."""
+    if not isinstance(value, kind):
+        raise InvalidInputError(f"{name} must be a {kind.__name__}, got {shown(value)}: {remedy}.")
+
+
+def scalar_loss(value: Any) -> Tensor:
+    """What a loss returned, where it is one number that gradients can flow from."""
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        raise InvalidInputError(
+            f"The loss must return one number computed from the outputs, got {shown(value)}: "
+            "average over the samples."
+        )
+    return value
+
+
+def generator(name: str, value: Any) -> None:
+    """Refuse what draws no random numbers."""
+    instance(name, value, torch.Generator, "use torch.Generator().manual_seed(0)")
+
+
+def shown(value: Any) -> str:
+    """What was given, in at most one short line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}..."

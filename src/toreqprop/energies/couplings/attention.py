@@ -1,0 +1,71 @@
+"""Attention between two layers of tokens, from an energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.energies.activations import Activation
+from toreqprop.energies.attention import logsumexp, merge_heads, softmax, split_heads
+from toreqprop.energies.base import Params
+from toreqprop.energies.couplings.base import Coupling
+from toreqprop.energies.pairs import Signal
+from toreqprop.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class AttentionCoupling(Coupling):
+    """``Φ = s·(W p + e) + Σ_{h,i} (1/τ)·logsumexp_j(τ·q_i·k_j + b_ij)``, ``q = W_q s``,
+    ``k = W_k p``: the upper layer s asks the lower one p.
+
+    Given its neighbours Φ is convex in each layer, so that sweeps never raise the energy, whatever
+    the weights. ``τ = 1/√size``. Params: ``W_q``, ``W_k`` (heads·size, width), ``b`` (heads, n, n),
+    ``W`` (width, width), ``e`` (n, width); shorter sequences use the first of n positions.
+    """
+
+    heads: int = 2
+    count: ClassVar[int] = 5
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        if post is None:
+            raise AssertionError("attention depends on both of its ends")
+        _, k, attention = self._attention(post, pre, prepared)
+        return self._direct(pre, prepared) + merge_heads(attention @ k) @ prepared[0]
+
+    def first(self, pre: Tensor, prepared: Params, activation: Activation) -> Tensor:
+        """A layer asks with what it got along the direct path."""
+        guess = activation(self._direct(pre, prepared))
+        return self.up(pre, prepared, guess)
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        q, _, attention = self._attention(post, pre, prepared)
+        return post @ prepared[3] + merge_heads(attention.mT @ q) @ prepared[1]
+
+    def value(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        q = split_heads(post, prepared[0], self.heads)
+        k = split_heads(pre, prepared[1], self.heads)
+        sharpness, n = q.shape[-1] ** -0.5, pre.shape[1]
+        scores = logsumexp((q @ k.mT) * sharpness + prepared[2][:, :n, :n])
+        direct = post * self._direct(pre, prepared)
+        return direct.sum((1, 2)) + scores.sum((1, 2)) / sharpness
+
+    def _attention(
+        self, post: Signal, pre: Signal, prepared: Params
+    ) -> tuple[Signal, Signal, Signal]:
+        q = split_heads(post, prepared[0], self.heads)
+        k = split_heads(pre, prepared[1], self.heads)
+        n = pre.shape[1]
+        logits = (q @ k.mT) * q.shape[-1] ** -0.5 + prepared[2][:, :n, :n]
+        return q, k, softmax(logits)
+
+    def _direct(self, pre: Signal, prepared: Params) -> Signal:
+        return F.linear(pre, prepared[3]) + prepared[4][: pre.shape[1]]
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        raise UnsupportedModelError(
+            "No Lipschitz constant is known for an attention energy of several layers: it "
+            "settles because every sweep lowers its energy, not because it contracts."
+        )

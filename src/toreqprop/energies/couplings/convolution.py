@@ -1,0 +1,170 @@
+"""Convolutions, with a pooling of their output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
+
+from toreqprop.energies.base import Gradients, Params, Wants
+from toreqprop.energies.convolution_norms import convolution_norm
+from toreqprop.energies.couplings.base import Coupling, contrast_ends, weighted
+from toreqprop.energies.dense import gamma
+from toreqprop.energies.pairs import Pair, Signal
+from toreqprop.energies.pooling import AveragePooling, Pooling, SoftPooling, windows
+from toreqprop.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class ConvolutionCoupling(Coupling):
+    """``F(s) = P(K ⋆ s) + b`` for maps (batch, channels, height, width); params ``K``, ``b``.
+
+    ``down`` is the transposed convolution of what the pooling hands down. An average pooling is
+    folded into the kernel: a strided convolution, the same map for fewer products.
+    """
+
+    padding: int | tuple[int, int] = 0
+    pooling: Pooling | None = None
+    stride: int | tuple[int, int] = 1
+    groups: int = 1
+    count: ClassVar[int] = 2
+
+    @property
+    def analytic(self) -> bool:  # type: ignore[override]
+        return self.pooling is None or self.pooling.analytic
+
+    @property
+    def linear(self) -> bool:  # type: ignore[override]
+        return self.pooling is None or self.pooling.linear
+
+    @property
+    def rounds(self) -> bool:  # type: ignore[override]
+        return self.pooling is None or self._folds or isinstance(self.pooling, SoftPooling)
+
+    @property
+    def _folds(self) -> bool:
+        return isinstance(self.pooling, AveragePooling) and self.stride in (1, (1, 1))
+
+    def prepare(self, params: Params) -> Params:
+        if self._folds and self.pooling is not None:
+            return self.pooling.fold(params[0]), params[1]
+        return params
+
+    @property
+    def _stride(self) -> tuple[int, int]:
+        if self._folds and self.pooling is not None:
+            return (self.pooling.size, self.pooling.size)
+        return self.stride if isinstance(self.stride, tuple) else (self.stride, self.stride)
+
+    def _convolve(self, pre: Signal, kernel: Tensor, bias: Tensor | None) -> Signal:
+        return F.conv2d(pre, kernel, bias, self._stride, self.padding, 1, self.groups)
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        # The bias of a channel passes every pooling unchanged.
+        fine = self._convolve(pre, *prepared)
+        return fine if self.pooling is None or self._folds else self.pooling.pool(fine)
+
+    def _spread(self, post: Signal, pre: Signal, kernel: Tensor) -> Signal:
+        """``P'(K ⋆ pre)ᵀ post``."""
+        if self.pooling is None or self._folds:
+            return post
+        return self.pooling.spread(post, self._convolve(pre, kernel, None))
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return self._transposed(self._spread(post, pre, prepared[0]), prepared[0], pre.shape)
+
+    def _transposed(self, fine: Signal, kernel: Tensor, shape: torch.Size) -> Signal:
+        """``Kᵀ ⋆ fine``, a map of this height and width."""
+        padding = self.padding if isinstance(self.padding, tuple) else (self.padding,) * 2
+        left = [
+            (pixels + 2 * pad - side) % step
+            for pixels, pad, side, step in zip(
+                shape[-2:], padding, kernel.shape[-2:], self._stride, strict=True
+            )
+        ]
+        return F.conv_transpose2d(
+            fine,
+            kernel,
+            None,
+            self._stride,
+            padding,
+            left,
+            self.groups,
+        )
+
+    def gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        params: Params,
+        prepared: Params,
+        wants: Wants,
+    ) -> Gradients:
+        kernel = bias = None
+        post = weighted(post, weight)
+        if wants[0]:
+            fine = self._spread(post, pre, prepared[0])
+            a, b = contrast_ends(fine, pre)
+            kernel = conv2d_weight(
+                b,
+                list(prepared[0].shape),
+                a,
+                self._stride,
+                self.padding,
+                1,
+                self.groups,
+            )
+            if self._folds and self.pooling is not None:
+                kernel = self.pooling.unfold(kernel)
+        if wants[1]:
+            moved = post.shift if isinstance(post, Pair) else post
+            bias = moved.sum((0, 2, 3))
+        return kernel, bias
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        if self.pooling is not None and self.pooling.curvature is None:
+            raise UnsupportedModelError(
+                "Under max pooling the fixed-point map jumps where another pixel wins, so it has "
+                "no Lipschitz constant: use AveragePooling() or SoftPooling() above the first."
+            )
+        gain = 1.0 if self.pooling is None else self.pooling.gain
+        return gain * self._kernel_norm(params, shape)
+
+    def curvature(self, params: Params, shape: tuple[int, ...]) -> float:
+        curved = 0.0 if self.pooling is None else self.pooling.curvature or 0.0
+        return curved * self._kernel_norm(params, shape) ** 2 if curved else 0.0
+
+    def _kernel_norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        # Groups act on channels of their own: the norm is the largest of theirs.
+        kernels = params[0].detach().unflatten(0, (self.groups, -1))
+        return max(convolution_norm(kernel, shape[-2], shape[-1]) for kernel in kernels)
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        magnitude = self._convolve(pre.abs(), prepared[0].abs(), prepared[1].abs())
+        off = gamma(prepared[0][0].numel() + 2 + self._folding) * magnitude
+        if not isinstance(self.pooling, SoftPooling):
+            return off
+        # A mean of exponentials moves by no more than what moves most in its window.
+        worst, largest = (windows(t, self.pooling.size).amax((3, 5)) for t in (off, magnitude))
+        return worst + gamma(self._folding + 32) * (largest + self.pooling.temperature)
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        kernel = prepared[0].abs()
+        fine = self._spread(post.abs(), pre, prepared[0])
+        off = gamma(prepared[0].numel() + 2 + self._folding) * fine
+        if isinstance(self.pooling, SoftPooling):
+            magnitude = self._convolve(pre.abs(), kernel, None)
+            logits = gamma(prepared[0][0].numel() + 4) * magnitude / self.pooling.temperature
+            shares = torch.expm1(2 * logits.amax((1, 2, 3), keepdim=True))
+            off = off + (shares + gamma(self._folding + 32)) * fine
+        return self._transposed(off, kernel, pre.shape)
+
+    @property
+    def _folding(self) -> int:
+        """Terms of the sums over a window."""
+        return 0 if self.pooling is None else self.pooling.size**2

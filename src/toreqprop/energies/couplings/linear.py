@@ -1,0 +1,140 @@
+"""Matrices, and couplings without parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop.energies.base import Gradients, Params, Wants
+from toreqprop.energies.couplings.base import Coupling, contrast_ends, weighted
+from toreqprop.energies.dense import gamma
+from toreqprop.energies.pairs import Pair, Signal
+from toreqprop.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class LinearCoupling(Coupling):
+    """``F(s) = W s + b`` on the last dimension; params ``W`` (out, in), ``b`` (out,)."""
+
+    count: ClassVar[int] = 2
+    linear: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        return F.linear(pre, prepared[0], prepared[1])
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return post @ prepared[0]
+
+    def gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        params: Params,
+        prepared: Params,
+        wants: Wants,
+    ) -> Gradients:
+        matrix = bias = None
+        post = weighted(post, weight)
+        if wants[0]:
+            a, b = contrast_ends(post, pre)
+            matrix = a.flatten(0, -2).mT @ b.flatten(0, -2)
+        if wants[1]:
+            moved = post.shift if isinstance(post, Pair) else post
+            bias = moved.flatten(0, -2).sum(0)
+        return matrix, bias
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        return float(torch.linalg.matrix_norm(params[0].detach().double(), ord=2))
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        magnitude = F.linear(pre.abs(), prepared[0].abs(), prepared[1].abs())
+        return gamma(pre.shape[-1] + 2) * magnitude
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        return gamma(post.shape[-1] + 2) * (post.abs() @ prepared[0].abs())
+
+
+@dataclass(frozen=True)
+class IdentityCoupling(Coupling):
+    """``F(s) = scale·s``: a skip connection, or inputs that drive neurons one by one."""
+
+    scale: float = 1.0
+    linear: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        return pre if self.scale == 1 else pre * self.scale
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return post if self.scale == 1 else post * self.scale
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        return abs(self.scale)
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        return gamma(1) * abs(self.scale) * pre.abs()
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        return gamma(1) * abs(self.scale) * post.abs()
+
+
+@dataclass(frozen=True)
+class FlattenCoupling(Coupling):
+    """``F(s) = W·flat(s) + b``, from maps (batch, channels, ...) to a vector; params W, b."""
+
+    count: ClassVar[int] = 2
+    linear: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        return F.linear(pre.flatten(1), prepared[0], prepared[1])
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return (post @ prepared[0]).reshape(pre.shape)
+
+    def gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        params: Params,
+        prepared: Params,
+        wants: Wants,
+    ) -> Gradients:
+        return LinearCoupling().gradients(post, pre.flatten(1), weight, params, prepared, wants)
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        return LinearCoupling().norm(params, shape)
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        return LinearCoupling().up_rounding(pre.flatten(1), prepared)
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        return LinearCoupling().down_rounding(post, pre, prepared).reshape(pre.shape)
+
+
+@dataclass(frozen=True)
+class ReshapeCoupling(Coupling):
+    """``F(s)``: the same numbers in another shape, without the batch."""
+
+    shape: tuple[int, ...]
+    linear: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.shape:
+            raise InvalidInputError("shape must have at least one dimension, such as (16, 7, 7).")
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        return pre.reshape(-1, *self.shape)
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return post.reshape(pre.shape)
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        return 1.0

@@ -1,0 +1,247 @@
+"""Layers of neurons joined by couplings: one energy for every stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from toreqprop.energies.activations import Activation, Tanh, activated
+from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
+from toreqprop.energies.couplings import Coupling
+from toreqprop.energies.pairs import Signal, shift
+from toreqprop.errors import UnsupportedModelError
+from toreqprop.solution import State
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A coupling past the layers between, ``t_target·⟨s_target, F(s_source)⟩``; layers from 0."""
+
+    source: int
+    target: int
+    coupling: Coupling
+
+
+@dataclass(frozen=True)
+class StackEnergy(Energy):
+    """``Φ = Σ_l t_l·⟨s_l, F_l(s_{l−1}; θ_l)⟩ + skips`` with ``s_{−1} = x``.
+
+    ``s_l = σ(F_l(s_{l−1}) + γ·F'_{l+1}(s_l)ᵀ s_{l+1})``: what comes down is γ times weaker
+    than what goes up. The strength γ of the way back is ``feedback``: every layer has its
+    temperature ``t_l``, one at the top and ``t_l = t_{l+1}/γ`` below, which multiplies its
+    potential too, so that there is one energy. With γ → 0 the equilibrium is a forward pass and EP
+    is backpropagation (Xie and Seung 2003).
+
+    ``activation`` is one for all layers or one for each; params are those of the couplings, one
+    after the other, then of the skips.
+    """
+
+    couplings: tuple[Coupling, ...]
+    activation: Activation = Tanh()
+    feedback: float = 1.0
+    activations: tuple[Activation, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    pairs: ClassVar[bool] = True
+
+    @property
+    def analytic(self) -> bool:
+        """The first layer's drive is a constant; the couplings above must be analytic."""
+        upper = [*self.couplings[1:], *(s.coupling for s in self.skips)]
+        return all(a.analytic for a in self._activations()) and all(c.analytic for c in upper)
+
+    def _activations(self) -> tuple[Activation, ...]:
+        return self.activations or (self.activation,) * len(self.couplings)
+
+    def temperature(self, layer: int) -> float:
+        """``t_l`` of a layer, counted from zero."""
+        return 1.0 if self.feedback == 1 else self.feedback ** (layer + 1 - len(self.couplings))
+
+    def _heated(self, layer: int, value: Signal) -> Signal:
+        return value if self.feedback == 1 else value * self.temperature(layer)
+
+    def activate_layer(self, layer: int, preactivation: Signal) -> Signal:
+        if self.feedback != 1:
+            preactivation = preactivation / self.temperature(layer)
+        return activated(self._activations()[layer], preactivation)
+
+    def deactivate(self, state: State) -> State:
+        pairs = zip(self._activations(), state, strict=True)
+        return tuple(self._heated(layer, a.inverse(s)) for layer, (a, s) in enumerate(pairs))
+
+    def potential(self, state: State) -> Tensor:
+        parts = [
+            self._heated(layer, activation.potential(s).flatten(1).sum(1))
+            for layer, (activation, s) in enumerate(zip(self._activations(), state, strict=True))
+        ]
+        return torch.stack(parts).sum(0)
+
+    def _split(self, params: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """The parameters of each coupling, then of each skip."""
+        at = 0
+        for coupling in (*self.couplings, *(s.coupling for s in self.skips)):
+            yield params[at : at + coupling.count]
+            at += coupling.count
+
+    def prepare(self, x: Tensor, params: Params) -> Params:
+        """The first layer's drive, then what the couplings make of their parameters, once."""
+        everything = zip(
+            (*self.couplings, *(s.coupling for s in self.skips)), self._split(params), strict=True
+        )
+        (first, own), *upper = everything
+        found = [first.up(x, first.prepare(own), None)]
+        for coupling, part in upper:
+            found += coupling.prepare(part)
+        return tuple(found)
+
+    def _prepared(self, drive: Params) -> list[Params]:
+        """By coupling; the first has nothing left but its drive."""
+        rest = (drive[0],) * self.couplings[0].count + drive[1:]
+        return list(self._split(rest))
+
+    def initial_state(self, drive: Params, params: Params) -> State:
+        """A pass upwards: what the equilibrium would be without feedback."""
+        prepared = self._prepared(drive)
+        state = [self._activations()[0](drive[0])]
+        for layer in range(1, len(self.couplings)):
+            coupling = self.couplings[layer]
+            u = coupling.first(state[-1], prepared[layer], self._activations()[layer])
+            for number, skip in enumerate(self.skips, start=len(self.couplings)):
+                if skip.target == layer:
+                    u = u + skip.coupling.up(state[skip.source], prepared[number], None)
+            state.append(self._activations()[layer](u))
+        return tuple(state)
+
+    def layer_preactivation(
+        self, layer: int, state: Signals, drive: Params, params: Params
+    ) -> Signal:
+        """``u_l = ∂Φ/∂s_l`` for one layer, counted from zero."""
+        prepared = self._prepared(drive)
+        u: Signal = drive[0]
+        if layer > 0:
+            u = self.couplings[layer].up(state[layer - 1], prepared[layer], state[layer])
+        for number, skip in enumerate(self.skips, start=len(self.couplings)):
+            if skip.target == layer:
+                u = u + skip.coupling.up(state[skip.source], prepared[number], state[layer])
+        u = self._heated(layer, u)
+        if layer + 1 < len(state):
+            coupling = self.couplings[layer + 1]
+            fed_back = coupling.down(state[layer + 1], state[layer], prepared[layer + 1])
+            u = u + self._heated(layer + 1, fed_back)
+        for number, skip in enumerate(self.skips, start=len(self.couplings)):
+            if skip.source == layer:
+                above = state[skip.target]
+                fed_back = skip.coupling.down(above, state[layer], prepared[number])
+                u = u + self._heated(skip.target, fed_back)
+        return u
+
+    def preactivation(self, state: Signals, drive: Params, params: Params) -> Signals:
+        return tuple(
+            self.layer_preactivation(layer, state, drive, params) for layer in range(len(state))
+        )
+
+    def colours(self, layers: int) -> tuple[tuple[int, ...], ...]:
+        """Greedily, from the bottom: layers of one colour do not touch, so a sweep may update them
+        together. A chain has two colours."""
+        touching = {(layer, layer + 1) for layer in range(layers - 1)}
+        touching |= {(s.source, s.target) for s in self.skips}
+        groups: list[list[int]] = []
+        for layer in range(layers):
+            for group in groups:
+                if all((other, layer) not in touching for other in group):
+                    group.append(layer)
+                    break
+            else:
+                groups.append([layer])
+        return tuple(map(tuple, groups))
+
+    def interaction(self, state: Signals, x: Tensor, params: Params) -> Signal:
+        parts, below = list(self._split(params)), (x, *state)
+        terms = []
+        for layer, coupling in enumerate(self.couplings):
+            value = coupling.value(state[layer], below[layer], coupling.prepare(parts[layer]))
+            terms.append(self._heated(layer, value))
+        for number, skip in enumerate(self.skips, start=len(self.couplings)):
+            prepared = skip.coupling.prepare(parts[number])
+            value = skip.coupling.value(state[skip.target], state[skip.source], prepared)
+            terms.append(self._heated(skip.target, value))
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    def energy_gradients(
+        self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
+    ) -> Gradients:
+        """The local form: each coupling sees the activities at its two ends."""
+        if phases[0].is_complex():
+            return super().energy_gradients(phases, weight, x, params, wants)
+        parts = list(self._split(params))
+        wanted = list(self._split(wants[1:]))
+        ends = [(layer, layer - 1, self.couplings[layer]) for layer in range(len(phases))]
+        ends += [(s.target, s.source, s.coupling) for s in self.skips]
+        found: list[Tensor | None] = [None]
+        for number, (above, below, coupling) in enumerate(ends):
+            own, heat = parts[number], -self.temperature(above) * weight
+            prepared = coupling.prepare(own)
+            pre = x if below < 0 else phases[below]
+            if number == 0 and wants[0]:
+                fed_back = shift(coupling.down(phases[0], x, prepared))
+                found[0] = fed_back * heat.reshape(-1, *[1] * (x.dim() - 1))
+            found += coupling.gradients(
+                phases[above],
+                pre,
+                heat,
+                own,
+                prepared,
+                wanted[number],
+            )
+        return tuple(found)
+
+    def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
+        """The norm of the block matrix of the couplings' norms, times the activation's slope.
+
+        The Jacobian has ``√γ·F'`` beside its diagonal, in the norm that weights layers by their
+        temperatures, and on it what Φ is curved in the lower layer.
+        """
+        count = len(self.couplings)
+        matrix = torch.zeros(count, count, dtype=torch.float64)
+        parts = list(self._split(params))
+        ends = [(layer, layer - 1, self.couplings[layer]) for layer in range(1, count)]
+        ends += [(s.target, s.source, s.coupling) for s in self.skips]
+        slopes = [a.slope for a in self._activations()]
+        for number, (above, below, coupling) in enumerate(ends, start=1):
+            shape = shapes[below] if shapes else ()
+            norm = coupling.norm(parts[number], shape)
+            weak = self.feedback ** (above - below)
+            matrix[above, below] += weak**0.5 * norm
+            curved = coupling.curvature(parts[number], shape)
+            if curved:
+                reach = self._activations()[above].reach
+                if reach == float("inf"):
+                    raise UnsupportedModelError(
+                        "With unbounded states the curvature of soft pooling is unbounded: use "
+                        "activation=HardSigmoid() or pooling=AveragePooling()."
+                    )
+                matrix[below, below] += weak * curved * reach / 2
+        symmetric = matrix + matrix.mT
+        return max(slopes) * float(torch.linalg.eigvalsh(symmetric)[-1])
+
+    def rounding(self, state: State, x: Tensor, params: Params) -> State | None:
+        parts = list(self._split(params))
+        if self.skips or any(not c.rounds for c in self.couplings):
+            return None
+        below, found = (x, *state), []
+        for layer, coupling in enumerate(self.couplings):
+            bound = coupling.up_rounding(below[layer], coupling.prepare(parts[layer]))
+            total = self._heated(layer, bound)
+            if layer + 1 < len(state):
+                above = self.couplings[layer + 1]
+                ready = above.prepare(parts[layer + 1])
+                bound = above.down_rounding(state[layer + 1], state[layer], ready)
+                total = total + self._heated(layer + 1, bound)
+            found.append(total)
+        return tuple(found)

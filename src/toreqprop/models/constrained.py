@@ -1,0 +1,80 @@
+"""Weights behind constraints, as ordinary modules: they copy, pickle and load like any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Constrained(nn.Module):
+    """``weight = c_k(… c_1(raw))`` and, where there is one, a bias with constraints of its own.
+
+    The optimizer moves ``raw`` and ``raw_bias``; a network uses `weight` and `bias`.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        *constraints: nn.Module,
+        bias: Tensor | None = None,
+        bias_constraints: tuple[nn.Module, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(weight)
+        self.raw_bias = None if bias is None else nn.Parameter(bias)
+        self.constraints = nn.ModuleList(constraints)
+        self.bias_constraints = nn.ModuleList(bias_constraints)
+
+    @property
+    def weight(self) -> Tensor:
+        value = self.raw
+        for constraint in self.constraints:
+            value = constraint(value)
+        return value
+
+    @weight.setter
+    def weight(self, value: Tensor) -> None:
+        with torch.no_grad():
+            self.raw.copy_(value)
+
+    @property
+    def bias(self) -> Tensor:
+        if self.raw_bias is None:
+            raise AttributeError("this weight has no bias")
+        value = self.raw_bias
+        for constraint in self.bias_constraints:
+            value = constraint(value)
+        return value
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.raw.shape)}, bias={self.raw_bias is not None}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # The names of version 0.1, which used torch's parametrizations.
+        for kind, name in (("weight", "raw"), ("bias", "raw_bias")):
+            old = f"{prefix}parametrizations.{kind}.original"
+            if old in state_dict:
+                state_dict[prefix + name] = state_dict.pop(old)
+        if f"{prefix}bias" in state_dict and self.raw_bias is not None:
+            state_dict[f"{prefix}raw_bias"] = state_dict.pop(f"{prefix}bias")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def constrained(layer: nn.Linear | nn.Conv2d, *constraints: nn.Module) -> nn.Module:
+    """The layer's weight and bias behind constraints; the layer itself where there are none."""
+    if not constraints:
+        return layer
+    bias = None if layer.bias is None else layer.bias.detach()
+    return Constrained(layer.weight.detach(), *constraints, bias=bias)
+
+
+def weight_and_bias(layer: nn.Module) -> list[Tensor]:
+    """What a coupling takes of a layer that is never called.
+
+    Tools that set a weight anew before every call, as torch's pruning does, are given the call.
+    """
+    for hook in layer._forward_pre_hooks.values():
+        hook(layer, ())
+    return [layer.weight, layer.bias]  # type: ignore[list-item]

@@ -1,0 +1,176 @@
+"""The two operations of equilibrium propagation: relax one phase, relax two under opposite nudges.
+
+Everything that settles goes through them: models, estimators, certificates and pictures. They run
+the general loop `solve`, or a kernel where one serves the system; that is decided here and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from toreqprop.energies.activations import HIGHER, Tanh
+from toreqprop.energies.dense import DenseEnergy
+from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.system import PairSystem, System
+from toreqprop.kernels import Kernel, get_kernel
+from toreqprop.kernels.reference import ACTIVITY_FLOOR
+from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers.base import Solver, Trace, solve
+from toreqprop.solvers.fixed_point import FixedPoint
+from toreqprop.tracing import has_memory
+
+
+@torch.no_grad()
+def relax(
+    system: System,
+    solver: Solver,
+    *,
+    start: State | None = None,
+    kernel: str | None = None,
+    trace: Trace | None = None,
+) -> Solution:
+    """One phase, from ``start`` or the field's own initial state, until ``solver`` is content."""
+    chosen = _serving(kernel, system, solver) if trace is None and system.nudge is None else None
+    if chosen is None:
+        begin = system.initial_state() if start is None else start
+        # Nudged phases of one layer go on from its last iterate, as a kernel's do.
+        return solve(system, begin, solver, trace=trace, remember=len(begin) == 1)
+    found = chosen.relax(
+        system.params[2], system.drive[0], None if start is None else start[0],
+        tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
+    )  # fmt: skip
+    return replace(found, bound=lambda: system.error_bound(found.state))
+
+
+@torch.no_grad()
+def relax_pair(
+    system: System,
+    nudge: Opposed,
+    solver: Solver,
+    free: State,
+    *,
+    memory: tuple[Tensor, ...] = (),
+    kernel: str | None = None,
+    trace: Trace | None = None,
+) -> Solution:
+    """Two phases under opposite nudges, as center ± shift, from the free equilibrium.
+
+    ``memory`` is that of the free phase's solution. Beyond convergence it is checked that the
+    shift is more than rounding in every layer, and that the two phases are mirror images as far as
+    their difference is to be a derivative (where the nudges are constant and opposite).
+    """
+    both = PairSystem(system, nudge)
+    chosen = _serving(kernel, system, solver) if trace is None and len(memory) == 2 else None
+    push = None if chosen is None else _constant_push(nudge)
+    if chosen is not None and push is not None:
+        mean, half = push
+        found = chosen.relax_pair(
+            system.params[2],
+            system.drive[0] if mean is None else system.drive[0] - mean,
+            half,
+            (memory[0], memory[1]),
+            tol=solver.tol,
+            max_steps=solver.max_steps,
+            contraction=system.contraction,
+        )
+        bound = (*found.state, *found.shift)
+        found = replace(found, bound=lambda: both.error_bound(bound))
+    else:
+        begin = memory if len(memory) == 1 else free
+        found = solve(both, both.start(begin), solver, trace=trace)
+        count = len(free)
+        found = replace(found, state=found.state[:count], shift=found.state[count:])
+    return _checked(found, both, free, solver.tol)
+
+
+def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | None:
+    """The kernel, where the case is its own: one dense tanh layer, plain iteration, the CPU."""
+    chosen = get_kernel(kernel)
+    if (
+        chosen is None
+        or not _kernels_own(system, solver)
+        or not system.drive[0].is_cpu
+        or system.drive[0].dtype not in SERVED_DTYPES
+        or not has_memory(system.drive[0])
+    ):
+        return None
+    return chosen
+
+
+def _kernels_own(system: System, solver: Solver) -> bool:
+    plain = isinstance(solver, FixedPoint) and solver.damping == 1
+    return plain and system.field == _KERNEL_FIELD
+
+
+_KERNEL_FIELD = DenseEnergy(Tanh())
+SERVED_DTYPES = (torch.float32, torch.float64)
+
+
+def _constant_push(nudge: Opposed) -> tuple[Tensor | None, Tensor] | None:
+    """Mean (None for zero) and half difference of both forces on one layer, if constant."""
+    if nudge.asymmetry is not None or not isinstance(nudge.up, LinearNudge):
+        return None
+    if not (nudge.down is None or isinstance(nudge.down, LinearNudge)):
+        return None
+    one, two = nudge.up.beta, 0.0 if nudge.down is None else nudge.down.beta
+    direction = nudge.up.direction[0]
+    mean = None if one == -two else direction * (0.5 * (one + two))
+    return mean, direction * (0.5 * (one - two))
+
+
+def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
+    """The solution, with what is wrong with its shift as a status."""
+    if not found.converged:
+        return found
+    layer = _unresolved(found, both)
+    if layer is not None:
+        return replace(found, status=Status.UNRESOLVED, layer=layer)
+    if both.nudge.mirrored:
+        layer = _lopsided(found, free, tol)
+        if layer is not None:
+            return replace(found, status=Status.TOO_STRONG, layer=layer)
+    return found
+
+
+def _unresolved(found: Solution, both: PairSystem) -> int | None:
+    """The first layer whose shift is lost: below the range of its dtype, or, where it was
+    differenced, below the rounding of what it was the difference of."""
+    dtype = found.state[0].dtype
+    info = torch.finfo(dtype)
+    exact = torch.finfo(HIGHER.get(dtype, dtype)).eps
+    for layer, (center, shift) in enumerate(zip(found.state, found.shift, strict=True)):
+        peak = float(shift.abs().max())
+        lost = info.tiny / info.eps
+        if not both.system.field.pairs:
+            lost = max(lost, _DIGITS * exact * float(center.abs().max()))
+        if 0 < peak < lost:
+            return layer
+    return None
+
+
+def _lopsided(found: Solution, free: State, tol: float) -> int | None:
+    """The layer whose center was moved by more than `LOPSIDED` of its shift, over the batch.
+
+    The two phases then are no mirror images: their difference is no derivative. What the free phase
+    may have left undone is no fault of the nudge.
+    """
+    for layer, (center, shift, before) in enumerate(
+        zip(found.state, found.shift, free, strict=True)
+    ):
+        drift = float(torch.linalg.vector_norm(center - before))
+        floor = ACTIVITY_FLOOR * center.numel() ** 0.5
+        size = max(float(torch.linalg.vector_norm(before)), floor)
+        if drift > LOPSIDED * float(torch.linalg.vector_norm(shift)) + 10 * tol * size:
+            return layer
+    return None
+
+
+LOPSIDED = 0.3
+"""For smooth activations the bias of a centred estimate is about the square of this ratio."""
+
+_DIGITS = 1e3
+"""A difference must be this many roundings of its terms: three digits of a gradient."""
