@@ -205,7 +205,10 @@ CALLS = [(m, name) for m, entries in GOOD.items() for name in entries]
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("module", "name"), CALLS, ids=[f"{m.__name__}.{n}" for m, n in CALLS])
-def test_nonsense_is_refused_in_a_sentence(module: ModuleType, name: str, tmp_path: Path) -> None:
+def test_nonsense_is_refused_in_a_sentence(
+    module: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a text may be taken for the name of a folder to write to
     call, entry = getattr(module, name), GOOD[module][name]
     consume(call(**entry(tmp_path)))
     wrong = []
