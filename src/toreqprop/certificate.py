@@ -209,6 +209,7 @@ def _check(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:
 
 
 INPUT = "input"
+_NUDGED = {"_EquilibriumBackward", "_TransformedEquilibriumBackward"}
 _ORACLE_TOL = 1e-11
 
 
@@ -241,6 +242,7 @@ def _estimate(
     instance, are of that precision too.
     """
     kept = model.gradient, model.on_failure, model.relaxations, model.failures.copy()
+    buffers = [(b, b.clone()) for b in model.buffers()]
     model.gradient, model.on_failure = gradient, "ignore"  # what fails is in the certificate
     phases: list[PhaseCertificate] = []
     states: list[State] = []
@@ -285,6 +287,9 @@ def _estimate(
     finally:
         model.remove_relaxation_hook(key)
         model.gradient, model.on_failure, model.relaxations, model.failures = kept
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
     if not states:  # an unrolled model has no free phase to report
         with torch.no_grad():
             states.append(model.equilibrium(x).state)
@@ -385,7 +390,7 @@ def _structural_faults(
     """Faults that no choice of β or tolerance explains; they fail whatever the cosine says."""
     if not tensors:
         return ()
-    if isinstance(model.gradient, UnrolledGradient) or "_EquilibriumBackward" not in found.graph:
+    if isinstance(model.gradient, UnrolledGradient) or not found.graph & _NUDGED:
         return (Reason.UNROLLED,)
     kinds = {p.phase for p in found.phases}
     if not kinds & {"nudged", "adjoint"} or all(t.norm_ratio < 1e-6 for t in tensors):

@@ -14,7 +14,7 @@ from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
-from toreqprop.tracing import is_traced
+from toreqprop.tracing import full_precision, is_traced
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
         return replace(last, state=state, steps=settings.gradient.steps)
     refuse_tracing()
     found = _Found()
-    tensors = _Equilibrium.apply(settings, found, x, *params)
+    transformed = torch._C._are_functorch_transforms_active()
+    function = _TransformedEquilibrium if transformed else _Equilibrium
+    tensors = function.apply(settings, found, x, *params)
     solution = found.solutions[0]
     return replace(solution, state=tensors[: len(solution.state)])
 
@@ -82,55 +84,80 @@ class _Equilibrium(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
-        with torch.autocast(x.device.type, enabled=False):
-            system = System.bind(settings.field, x, params, settings.contraction)
-            solution = relax(
-                system,
-                settings.solver,
-                start=settings.start,
-                kernel=settings.kernel,
-                trace=settings.trace,
-            )
-        found.solutions.append(solution)
-        settings.report("free", solution)
-        given = {id(t) for t in (x, *params)}
-        # A drive that is an input itself cannot be an output too.
-        drive = tuple(d.clone() if id(d) in given else d for d in system.drive)
-        return (*solution.state, *drive, *solution.memory)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: State) -> None:
-        ctx.settings, found, x, *params = inputs
-        ctx.layers = len(found.solutions[-1].state)
-        ctx.counts = (len(params), len(output))
-        ctx.known = len(found.solutions[-1].memory)
-        ctx.mark_non_differentiable(*output[ctx.layers :])
-        ctx.set_materialize_grads(True)
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(x, *params, *output)
+    def forward(ctx: Any, settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
+        output = _free_phase(settings, found, x, params)
+        _keep(ctx, settings, found, (x, *params), output)
+        return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        settings: Settings = ctx.settings
-        x, *rest = ctx.saved_tensors
-        n_params, _ = ctx.counts
-        params, output = tuple(rest[:n_params]), tuple(rest[n_params:])
-        free = output[: ctx.layers]
-        known = len(output) - ctx.known
-        drive, memory = output[ctx.layers : known], output[known:]
-        cotangent = tuple(
-            g.to(s.dtype) for g, s in zip(cotangents[: ctx.layers], free, strict=True)
+        return _nudged_phases(ctx, cotangents)
+
+
+class _TransformedEquilibrium(torch.autograd.Function):
+    """The same in the form that ``torch.func`` asks for, which costs more at every call."""
+
+    @staticmethod
+    def forward(settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
+        return _free_phase(settings, found, x, params)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: State) -> None:
+        settings, found, *tensors = inputs
+        _keep(ctx, settings, found, tuple(tensors), output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        return _nudged_phases(ctx, cotangents)
+
+
+def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) -> State:
+    with full_precision(x.device.type):
+        system = System.bind(settings.field, x, params, settings.contraction)
+        solution = relax(
+            system,
+            settings.solver,
+            start=settings.start,
+            kernel=settings.kernel,
+            trace=settings.trace,
         )
-        wants = tuple(ctx.needs_input_grad[2:])
-        if not all(bool(torch.isfinite(g).all()) for g in cotangent):
-            # As everywhere in torch: a loss that is not finite has gradients that are not.
-            asked = zip((x, *params), wants, strict=True)
-            return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))
-        with torch.autocast(x.device.type, enabled=False):
-            system = System(settings.field, x, params, drive, contraction=settings.contraction)
-            problem = Problem(
-                system, settings.solver, wants, settings.report, settings.kernel, memory
-            )
-            return (None, None, *settings.gradient.backward(problem, free, cotangent))
+    found.solutions.append(solution)
+    settings.report("free", solution)
+    given = {id(t) for t in (x, *params)}
+    # A drive that is an input itself cannot be an output too.
+    drive = tuple(d.clone() if id(d) in given else d for d in system.drive)
+    return (*solution.state, *drive, *solution.memory)
+
+
+def _keep(
+    ctx: Any, settings: Settings, found: _Found, given: tuple[Tensor, ...], output: State
+) -> None:
+    solution = found.solutions[-1]
+    ctx.settings, ctx.given = settings, len(given)
+    ctx.layers, ctx.known = len(solution.state), len(solution.memory)
+    ctx.mark_non_differentiable(*output[ctx.layers :])
+    ctx.set_materialize_grads(True)
+    if any(ctx.needs_input_grad):
+        ctx.save_for_backward(*given, *output)
+
+
+def _nudged_phases(ctx: Any, cotangents: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    settings: Settings = ctx.settings
+    saved = ctx.saved_tensors
+    (x, *params), output = saved[: ctx.given], saved[ctx.given :]
+    free = output[: ctx.layers]
+    known = len(output) - ctx.known
+    drive, memory = output[ctx.layers : known], output[known:]
+    cotangent = tuple(g.to(s.dtype) for g, s in zip(cotangents[: ctx.layers], free, strict=True))
+    wants = tuple(ctx.needs_input_grad[2:])
+    # A sum is one pass; only where it is not finite is it worth looking at each entry.
+    if not all(bool(torch.isfinite(g.sum())) or bool(torch.isfinite(g).all()) for g in cotangent):
+        # As everywhere in torch: a loss that is not finite has gradients that are not.
+        asked = zip((x, *params), wants, strict=True)
+        return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))
+    with full_precision(x.device.type):
+        system = System(settings.field, x, tuple(params), drive, contraction=settings.contraction)
+        problem = Problem(system, settings.solver, wants, settings.report, settings.kernel, memory)
+        return (None, None, *settings.gradient.backward(problem, free, cotangent))

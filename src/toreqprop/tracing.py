@@ -1,6 +1,9 @@
-"""Whether torch is recording or transforming what is computed, instead of computing it."""
+"""What torch does around a computation: recording, transforming, lowering its precision."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,3 +21,10 @@ def has_memory(tensor: Tensor) -> bool:
     except RuntimeError:
         return False
     return not is_traced()
+
+
+def full_precision(device: str) -> AbstractContextManager[Any]:
+    """Within it autocast is off: in half precision a sum of many small steps has three digits."""
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

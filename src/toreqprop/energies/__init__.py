@@ -61,6 +61,12 @@ from toreqprop.energies.pooling import (
 )
 from toreqprop.energies.stack import Skip, StackEnergy
 from toreqprop.energies.system import PairSystem, System, neurons, per_sample, sample_norm
+from toreqprop.energies.tight_ball import (
+    Bound,
+    TightBall,
+    TightConvolutionBall,
+    norm_is_below,
+)
 
 __all__ = [
     "ACTIVATIONS",
@@ -72,6 +78,7 @@ __all__ = [
     "AttentionField",
     "AttentionStackField",
     "AveragePooling",
+    "Bound",
     "ClampNudge",
     "ClippedReLU",
     "ConvolutionBall",
@@ -111,6 +118,8 @@ __all__ = [
     "SymmetricBall",
     "System",
     "Tanh",
+    "TightBall",
+    "TightConvolutionBall",
     "VectorField",
     "Wants",
     "attention_lipschitz",
@@ -118,6 +127,7 @@ __all__ = [
     "convolution_norm",
     "energy_attention_lipschitz",
     "neurons",
+    "norm_is_below",
     "per_sample",
     "sample_norm",
     "spectral_bound",

@@ -29,7 +29,8 @@ class SpectralBall(nn.Module):
     Power iteration, the usual estimate of ``‖W‖₂``, approaches it from below: after a large
     optimizer step the estimate is too small and the norm escapes. This bound comes from above;
     see `spectral_bound`. ``exact=True`` computes ``‖W‖₂`` itself by singular values: tight, which
-    deep chains need, for the price of a decomposition at every step.
+    deep chains need, for the price of a decomposition at every step; `TightBall` for that of a few
+    products.
     """
 
     def __init__(self, radius: float, exact: bool = False) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from toreqprop.energies import SpectralBall
-from toreqprop.models.constrained import Constrained
+from toreqprop.models.constrained import Constrained, balls
 
 EMBEDDING_SCALE = 0.5
 """Standard deviation of embedded tokens and positions at first."""
@@ -98,4 +97,5 @@ class FieldBlock(nn.Module):
 
 def bounded_linear(width: int, radius: float) -> Constrained:
     """A square weight with a bounded spectral norm."""
-    return Constrained(nn.Linear(width, width, bias=False).weight.detach(), SpectralBall(radius))
+    weight = nn.Linear(width, width, bias=False).weight.detach()
+    return Constrained(weight, *balls("proven", radius, (width, width)))

@@ -26,7 +26,7 @@ from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, Vecto
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import SOLVERS, FixedPoint, Hook, Solver, Trace
-from toreqprop.tracing import is_traced
+from toreqprop.tracing import full_precision, is_traced
 
 OnFailure = Literal["warn", "raise", "ignore"]
 KernelName = Literal["auto", "numba", "torch", "numpy"]
@@ -195,8 +195,7 @@ class EquilibriumModel(nn.Module, ABC):
         device = x.device.type if isinstance(x, Tensor) else "cpu"
         if torch.is_autocast_enabled(device) and isinstance(x, Tensor) and x.is_floating_point():
             x = x.to(next(self.parameters()).dtype)
-        # Relaxing in half precision would leave a sum of many small steps with three digits.
-        with torch.autocast(device, enabled=False):
+        with full_precision(device):
             self.check_input(x)
             settings = Settings(
                 self.field,

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+
+from toreqprop import checks
+from toreqprop.energies import (
+    Bound,
+    ConvolutionBall,
+    SpectralBall,
+    Symmetric,
+    SymmetricBall,
+    TightBall,
+    TightConvolutionBall,
+)
+from toreqprop.errors import InvalidInputError
 
 
 class Constrained(nn.Module):
@@ -60,6 +72,34 @@ class Constrained(nn.Module):
         if f"{prefix}bias" in state_dict and self.raw_bias is not None:
             state_dict[f"{prefix}raw_bias"] = state_dict.pop(f"{prefix}bias")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def balls(
+    bound: Bound, radius: float, shape: tuple[int, ...], *, symmetric: bool = False
+) -> list[nn.Module]:
+    """The constraints that keep a matrix of this shape below a norm (and symmetric)."""
+    checks.choice("bound", bound, get_args(Bound))
+    if bound == "tight":
+        return [TightBall(radius, shape, symmetric=symmetric)]
+    if bound == "proven" and symmetric:
+        return [SymmetricBall(radius)]
+    ball = SpectralBall(radius, exact=bound == "exact")
+    return [Symmetric(), ball] if symmetric else [ball]
+
+
+def convolution_balls(
+    bound: Bound, radius: float, shape: tuple[int, ...], size: tuple[int, int]
+) -> list[nn.Module]:
+    """The same for a kernel over maps of this height and width."""
+    checks.choice("bound", bound, get_args(Bound))
+    if bound == "exact":
+        raise InvalidInputError(
+            'The exact norm of a convolution is too costly for every step: use bound="tight" or '
+            'bound="proven".'
+        )
+    if bound == "proven":
+        return [ConvolutionBall(radius)]
+    return [TightConvolutionBall(radius, shape, size)]
 
 
 def constrained(layer: nn.Linear | nn.Conv2d, *constraints: nn.Module) -> nn.Module:

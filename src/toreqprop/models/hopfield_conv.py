@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from toreqprop.energies import (
     Activation,
     AveragePooling,
-    ConvolutionBall,
+    Bound,
     ConvolutionCoupling,
     Params,
     Pooling,
@@ -25,7 +25,7 @@ from toreqprop.energies import (
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
-from toreqprop.models.constrained import constrained, weight_and_bias
+from toreqprop.models.constrained import constrained, convolution_balls, weight_and_bias
 from toreqprop.models.hopfield_mlp import chain_norm
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
@@ -52,6 +52,7 @@ class HopfieldConvNet(EquilibriumModel):
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
+        bound: how the kernels' norms are kept: "proven" or "tight", as in `LoopedMLP`.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
@@ -69,6 +70,7 @@ class HopfieldConvNet(EquilibriumModel):
         feedback: float = 0.1,
         spectral_norm: bool = True,
         radius: float = 0.95,
+        bound: Bound = "proven",
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float | None = None,
@@ -88,11 +90,14 @@ class HopfieldConvNet(EquilibriumModel):
         )
         self.plan, self.feedback = plan, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
+        self.bound: Bound = bound
         first, *upper, self.readout = plan.build()
         self.layers = nn.ModuleList([first])
         for layer, pooled in zip(upper, plan.poolings[1:], strict=True):
             limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5
-            self.layers.append(constrained(layer, *[ConvolutionBall(limit)] * spectral_norm))
+            shape, size = tuple(layer.weight.shape), plan.maps[len(self.layers) - 1][1:]
+            limits = convolution_balls(bound, limit, shape, size) if spectral_norm else []
+            self.layers.append(constrained(layer, *limits))
 
     image = property(lambda self: self.plan.image)
     channels = property(lambda self: tuple(channels for channels, _, _ in self.plan.maps))

@@ -13,17 +13,17 @@ from typing_extensions import Self
 
 from toreqprop.energies import (
     Activation,
+    Bound,
     LinearCoupling,
     NearIdentity,
     Params,
-    SpectralBall,
     StackEnergy,
     Tanh,
 )
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
-from toreqprop.models.constrained import Constrained, constrained, weight_and_bias
+from toreqprop.models.constrained import Constrained, balls, constrained, weight_and_bias
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
@@ -43,8 +43,7 @@ class HopfieldMLP(EquilibriumModel):
         spectral_norm: keep the couplings between layers so weak that the plain map contracts with
             factor ``radius``; Gauss-Seidel sweeps settle without it, but then nothing is certified.
         radius: that contraction factor.
-        exact_norm: bound the couplings' norms by singular values instead of a cheap upper bound
-            that is loose for dense matrices.
+        bound: how the couplings' norms are kept: "proven", "tight" or "exact", as in `LoopedMLP`.
         start: "random" couplings, or "identity": then a signal crosses any number of layers.
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
@@ -62,7 +61,7 @@ class HopfieldMLP(EquilibriumModel):
         output: Output = "readout",
         spectral_norm: bool = True,
         radius: float = 0.95,
-        exact_norm: bool = False,
+        bound: Bound = "proven",
         start: Start = "random",
         feedback: float = 1.0,
         gradient: GradientEstimator | None = None,
@@ -98,7 +97,7 @@ class HopfieldMLP(EquilibriumModel):
         self.output: Output = output
         self.spectral_norm = spectral_norm
         self.radius = radius
-        self.exact_norm = exact_norm
+        self.bound: Bound = bound
         self.start: Start = start
         self.feedback = feedback
         free = self.sizes if output == "free" else self.sizes[:-1]
@@ -106,19 +105,19 @@ class HopfieldMLP(EquilibriumModel):
         self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
         self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
-        balls: list[nn.Module] = []
         self.layers = nn.ModuleList(linear[:1])
         for layer in linear[1:]:
-            balls = [SpectralBall(radius * edge, exact_norm)] if spectral_norm else []
+            shape = tuple(layer.weight.shape)
+            limits = balls(bound, radius * edge, shape) if spectral_norm else []
             if start == "random":
-                self.layers.append(constrained(layer, *balls))
+                self.layers.append(constrained(layer, *limits))
                 continue
             rate = 1.0 / len(linear)
             self.layers.append(
                 Constrained(
                     torch.zeros_like(layer.weight),
                     NearIdentity(edge, rate),
-                    *balls,
+                    *limits,
                     bias=torch.zeros_like(layer.bias),
                     bias_constraints=(NearIdentity(0.0, rate),),
                 )
@@ -137,7 +136,7 @@ class HopfieldMLP(EquilibriumModel):
         """
         chosen: dict[str, Any] = {
             "radius": 0.99,
-            "exact_norm": True,
+            "bound": "exact",
             "start": "identity",
             "feedback": 0.75,
             "gradient": CenteredEP(1e-3),

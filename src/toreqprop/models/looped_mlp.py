@@ -8,18 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop.energies import (
+    Bound,
     DenseEnergy,
     DenseField,
     Params,
-    SpectralBall,
     Symmetric,
-    SymmetricBall,
     VectorField,
 )
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
-from toreqprop.models.constrained import Constrained, weight_and_bias
+from toreqprop.models.constrained import Constrained, balls, weight_and_bias
 from toreqprop.models.readout import check_gain, read_out
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
@@ -30,9 +29,12 @@ class LoopedMLP(EquilibriumModel):
 
     Args:
         in_features, hidden_features, out_features: the sizes.
-        spectral_norm: keep ``‖W_rec‖₂ ≤ radius`` at all times, by a proven bound.
-        radius: that bound; below one the equilibrium exists, is unique, and is found. A small
-            one means few steps per relaxation, one near 1 more recurrence.
+        spectral_norm: keep ``‖W_rec‖₂ ≤ radius``.
+        radius: below one the equilibrium exists, is unique, and is found. A small one means few
+            steps per relaxation, one near 1 more recurrence.
+        bound: how that is done: "proven" divides by a cheap upper bound of the norm, several times
+            too large for dense weights; "tight" keeps the norm itself within 3 % of the radius, by
+            an estimate (see `TightBall`); "exact" computes it at every step.
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
         gain: factor of the readout. States are bounded by one, so that confident outputs need
             large weights, which weight decay holds back; a gain of 10 or so frees them.
@@ -49,6 +51,7 @@ class LoopedMLP(EquilibriumModel):
         *,
         spectral_norm: bool = True,
         radius: float = 0.3,
+        bound: Bound = "proven",
         symmetric: bool = True,
         gain: float = 1.0,
         gradient: GradientEstimator | None = None,
@@ -81,21 +84,21 @@ class LoopedMLP(EquilibriumModel):
         self.out_features = out_features
         self.spectral_norm = spectral_norm
         self.radius = radius
+        self.bound: Bound = bound
         self.symmetric = symmetric
         self.gain = gain
         self.input = nn.Linear(in_features, hidden_features)
+        weight = torch.randn(hidden_features, hidden_features)
         self.recurrent = Constrained(
-            torch.randn(hidden_features, hidden_features) * (_INITIAL_GAIN / hidden_features**0.5),
-            *self._constraints(),
+            weight * (_INITIAL_GAIN / hidden_features**0.5), *self._constraints()
         )
         self.readout = nn.Linear(hidden_features, out_features)
 
     def _constraints(self) -> list[nn.Module]:
-        if self.symmetric and self.spectral_norm:
-            return [SymmetricBall(self.radius, compiled=self.kernel in ("auto", "numba"))]
-        if self.symmetric:
-            return [Symmetric()]
-        return [SpectralBall(self.radius)] if self.spectral_norm else []
+        if self.spectral_norm:
+            shape = (self.hidden_features, self.hidden_features)
+            return balls(self.bound, self.radius, shape, symmetric=self.symmetric)
+        return [Symmetric()] if self.symmetric else []
 
     def system_parameters(self) -> Params:
         return (*weight_and_bias(self.input), self.recurrent.weight)
@@ -107,7 +110,8 @@ class LoopedMLP(EquilibriumModel):
         check_batch(x, self.in_features, self.input.weight.dtype)
 
     def certified_contraction(self) -> float | None:
-        return self.radius if self.spectral_norm and self.radius < 1 else None
+        proven = self.spectral_norm and self.bound != "tight" and self.radius < 1
+        return self.radius if proven else None
 
     variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0})
 

@@ -143,7 +143,8 @@ def _unresolved(found: Solution, both: PairSystem) -> int | None:
     info = torch.finfo(dtype)
     exact = torch.finfo(HIGHER.get(dtype, dtype)).eps
     for layer, (center, shift) in enumerate(zip(found.state, found.shift, strict=True)):
-        peak = float(shift.abs().max())
+        low, high = torch.aminmax(shift) if not shift.is_complex() else torch.aminmax(shift.abs())
+        peak = max(-float(low), float(high))
         lost = info.tiny / info.eps
         if not both.system.field.pairs:
             lost = max(lost, _DIGITS * exact * float(center.abs().max()))
@@ -158,13 +159,16 @@ def _lopsided(found: Solution, free: State, tol: float) -> int | None:
     The two phases then are no mirror images: their difference is no derivative. What the free phase
     may have left undone is no fault of the nudge.
     """
+    norm = torch.linalg.vector_norm
     for layer, (center, shift, before) in enumerate(
         zip(found.state, found.shift, free, strict=True)
     ):
-        drift = float(torch.linalg.vector_norm(center - before))
+        drift = float(torch.dist(center, before))
+        if drift <= LOPSIDED * float(norm(shift)):
+            continue
         floor = ACTIVITY_FLOOR * center.numel() ** 0.5
-        size = max(float(torch.linalg.vector_norm(before)), floor)
-        if drift > LOPSIDED * float(torch.linalg.vector_norm(shift)) + 10 * tol * size:
+        size = max(float(norm(before)), floor)
+        if drift > LOPSIDED * float(norm(shift)) + 10 * tol * size:
             return layer
     return None
 

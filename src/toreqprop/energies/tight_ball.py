@@ -1,0 +1,337 @@
+"""A spectral norm kept just below its radius: estimated at every step, proven when asked."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from toreqprop import checks
+from toreqprop.errors import ConvergenceWarning
+from toreqprop.kernels import compiled_available
+from toreqprop.tracing import has_memory
+
+Bound = Literal["tight", "proven", "exact"]
+"""How a norm is kept below its radius: `TightBall`, or `SpectralBall` with a proven or the exact
+norm."""
+
+SYMMETRIC_STEPS, GENERAL_STEPS = 16, 12
+"""Products of Lanczos; pairs of products of Golub-Kahan."""
+
+COLD = 3
+"""Before the first training step nothing is known: that many times the products."""
+
+MARGIN = 1.03
+"""What the estimate is multiplied with: it comes from below, by less than this in all runs of
+`toreqprop norms`, the first step after any start among them."""
+
+FRESH = 0.1
+"""Share of noise in the next start: what a step of the optimizer adds may be orthogonal to all that
+was large before."""
+
+PROOF, DOUBT = 100, 1e-9
+"""Pairs of products in the proof for a convolution, and the probability that it is wrong."""
+
+PROOF_EVERY = 200
+"""Training steps from one proof to the next."""
+
+
+class TightBall(nn.Module):
+    """``W ↦ W · min(1, radius/(margin·ν))`` with an estimate ``ν`` of ``‖W‖₂``.
+
+    ν is the largest singular value in a small Krylov space that starts from what was found at the
+    last training step (``start``, a buffer) and some fresh noise. It is not proven: every
+    `PROOF_EVERY` training steps, and whenever `proven` is asked, the result is; where that fails
+    the margin is raised for good and a warning says so. The forward pass changes nothing: buffers
+    move in the backward pass, so that evaluation, copies and processes see the same weight.
+
+    Args:
+        radius: what ``‖W‖₂`` stays below.
+        shape: of the weight, (rows, columns).
+        symmetric: take ``½(W + Wᵀ)`` first.
+        compiled: use Numba where it is installed; the two agree to rounding.
+    """
+
+    start: Tensor
+    margin: Tensor
+    steps: Tensor
+
+    def __init__(
+        self,
+        radius: float,
+        shape: tuple[int, ...],
+        *,
+        symmetric: bool = False,
+        compiled: bool = True,
+    ) -> None:
+        super().__init__()
+        checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        self.radius = radius
+        self.shape = tuple(shape)
+        self.symmetric = symmetric
+        self.compiled = compiled and compiled_available()
+        self.register_buffer("start", _noise(0, (shape[1],)))
+        self.register_buffer("margin", torch.tensor(MARGIN))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
+        if self.compiled and plain and has_memory(weight) and not torch.compiler.is_compiling():
+            return _Scaled.apply(weight, self)
+        if self.symmetric:
+            weight = 0.5 * (weight + weight.mT)
+        unit, peak = _in_units(weight)
+        with torch.no_grad():
+            _, left, right = self.estimate(unit)
+        return scaled(self, weight, unit, peak, left @ unit @ right, right)
+
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν with its left and right vector, from the matrix as it is."""
+        pairs = self.products() // 2 if self.symmetric else self.products()
+        first = self.start.to(weight.dtype)
+        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, pairs)
+
+    def products(self) -> int:
+        """How many products the next estimate takes."""
+        usual = SYMMETRIC_STEPS if self.symmetric else GENERAL_STEPS
+        return usual if int(self.steps) else COLD * usual
+
+    def advance(self, right: Tensor, weight: Tensor) -> None:
+        """After a backward pass: where the next estimate starts, and now and then a proof."""
+        with torch.no_grad():
+            number = int(self.steps.add_(1))
+            if self.compiled and self.start.is_cpu and self.start.dtype == right.dtype:
+                from toreqprop.kernels.lanczos import next_start
+
+                next_start(right.numpy(), number, FRESH, self.start.numpy())
+            else:
+                other = _noise(number, right.shape).to(right)
+                self.start.copy_(right + (FRESH / right.numel() ** 0.5) * other)
+            if number % PROOF_EVERY == 0 and not self.proven(weight):
+                self.margin *= 1.02
+                warnings.warn(
+                    f"The spectral norm was above its radius {self.radius:g} after {number} steps: "
+                    f"the margin is now {float(self.margin):.3f}. For a proof at every step use "
+                    'bound="proven" or bound="exact".',
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+
+    def proven(self, weight: Tensor) -> bool:
+        """Whether ``‖weight‖₂ ≤ radius`` for certain, of a weight this ball has returned."""
+        return norm_is_below(weight, self.radius * (1 + 1e-6), self.symmetric)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, value in self.named_buffers():
+            state_dict.setdefault(prefix + name, value)  # version 0.1 had none
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}, symmetric={self.symmetric}"
+
+
+class TightConvolutionBall(TightBall):
+    """`TightBall` for a kernel: ν of the convolution over zero-padded maps of one size.
+
+    ``shape`` is that of the kernel, ``size`` the height and width of the maps it sees.
+    """
+
+    def __init__(
+        self, radius: float, shape: tuple[int, ...], size: tuple[int, int], *, groups: int = 1
+    ) -> None:
+        super().__init__(radius, (1, 1), compiled=False)
+        self.shape = tuple(shape)
+        self.groups = groups
+        channels = shape[1] * groups
+        self.start = _noise(0, (channels, *size))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        unit, peak = _in_units(weight)
+        with torch.no_grad():
+            _, left, right = self.estimate(unit)
+        value = (left * self._convolved(unit, right)).sum()
+        return scaled(self, weight, unit, peak, value, right)
+
+    def _convolved(self, kernel: Tensor, image: Tensor) -> Tensor:
+        reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+        return F.conv2d(image[None], kernel, None, 1, reach, 1, self.groups)[0]
+
+    def estimate(
+        self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        reach = (weight.shape[-2] - 1, weight.shape[-1] - 1)
+
+        def back(fine: Tensor) -> Tensor:
+            return F.conv_transpose2d(fine[None], weight, None, 1, reach, 0, self.groups)[0]
+
+        first = (self.start if start is None else start).to(weight)
+        count = self.products() if pairs is None else pairs
+        return top_singular(lambda v: self._convolved(weight, v), back, first, count)
+
+    def proven(self, weight: Tensor) -> bool:
+        """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start.
+
+        Kuczyński and Woźniakowski (1992): for a random start in n dimensions the largest eigenvalue
+        λ of a positive matrix is missed by more than ελ after k products with probability at most
+        ``1.648·√n·exp(−√ε·(2k − 1))``.
+        """
+        exact = weight.detach().double()
+        with torch.no_grad():
+            value, _, _ = self.estimate(exact, _noise(int(self.steps), self.start.shape), PROOF)
+        room = math.log(1.648 * self.start.numel() ** 0.5 / DOUBT) / (2 * PROOF - 1)
+        return float(value) <= self.radius * (1 - room * room) ** 0.5
+
+
+def scaled(
+    ball: TightBall, weight: Tensor, unit: Tensor, peak: Tensor, value: Tensor, right: Tensor
+) -> Tensor:
+    """The weight inside the ball, by autograd; ``value`` is ν in units of the largest entry."""
+    size = value * ball.margin.to(value.dtype)
+    inside = peak.double() * size.detach().double() <= ball.radius
+    result = torch.where(inside, weight, unit * (ball.radius / size.clamp_min(_tiny(weight))))
+    if result.requires_grad and has_memory(weight) and not torch.compiler.is_compiling():
+        kept = result.detach()
+        result.register_hook(lambda gradient: ball.advance(right, kept))
+    return result
+
+
+def top_singular(
+    forward: Callable[[Tensor], Tensor],
+    backward: Callable[[Tensor], Tensor],
+    start: Tensor,
+    steps: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest singular value of a linear map and its vectors, by Golub-Kahan from ``start``.
+
+    ``backward`` is the transposed map; vectors may have any shape.
+    """
+    tiny = _tiny(start)
+    before: list[Tensor] = []
+    after: list[Tensor] = []
+    work = start
+    rows, columns = [], []
+    for _ in range(min(steps, start.numel())):
+        work, length = _cleared(work, before)
+        before.append(work)
+        image, size = _cleared(forward(work), after)
+        after.append(image)
+        rows.append(length)
+        columns.append(size)
+        work = backward(image)
+    inner = torch.diag(torch.stack(columns)) + torch.diag(torch.stack(rows)[1:], 1)
+    if not bool(torch.isfinite(inner).all()):
+        nothing = torch.full_like(columns[0], torch.nan)
+        return nothing, torch.zeros_like(after[0]), torch.zeros_like(start)
+    u, values, v = torch.linalg.svd(inner)
+    left = sum((a * w for a, w in zip(after, u[:, 0], strict=True)), torch.zeros_like(after[0]))
+    right = sum((b * w for b, w in zip(before, v[0], strict=True)), torch.zeros_like(start))
+    return values[0].clamp_min(tiny), left, right
+
+
+def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Of length one and orthogonal to the basis, and its length before; zero where none is left."""
+    whole = torch.linalg.vector_norm(vector)
+    if basis:
+        matrix = torch.stack(basis).flatten(1)
+        for _ in range(2):
+            vector = vector - (matrix.mT @ (matrix @ vector.flatten())).reshape(vector.shape)
+    length = torch.linalg.vector_norm(vector)
+    left = length > 100 * torch.finfo(vector.dtype).eps * whole
+    length = torch.where(left | ~torch.isfinite(length), length, 0.0)
+    return torch.where(length != 0, vector / length.clamp_min(_tiny(vector)), 0.0), length
+
+
+def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
+    """``‖W‖₂ < radius``, by Cholesky in double precision: of ``rI ± W``, or of ``r²I − WᵀW``.
+
+    A factorisation that succeeds is a proof up to its rounding, some 1e-13 of the norm.
+    """
+    exact = weight.detach().double()
+    if not symmetric and exact.shape[0] < exact.shape[1]:
+        exact = exact.mT
+    unit = torch.eye(exact.shape[1], dtype=exact.dtype, device=exact.device)
+    if symmetric:
+        tests = [radius * unit - exact, radius * unit + exact]
+    else:
+        tests = [radius * radius * unit - exact.mT @ exact]
+    return all(int(torch.linalg.cholesky_ex(test)[1]) == 0 for test in tests)
+
+
+class _Scaled(torch.autograd.Function):
+    """`TightBall` in closed form: ``dW = f·(G − ⟨G, W⟩/ν·uvᵀ)``, in few passes over memory."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, ball: TightBall) -> Tensor:
+        from toreqprop.kernels import lanczos
+        from toreqprop.kernels.loops import symmetrise
+
+        source = raw.detach().contiguous()
+        weight = source.new_empty(source.shape)
+        if ball.symmetric:
+            symmetrise(source.numpy(), weight.numpy(), 0.5)
+        else:
+            weight.copy_(source)
+        left, right = source.new_empty(source.shape[0]), source.new_empty(source.shape[1])
+        first = ball.start if ball.start.dtype == raw.dtype else ball.start.to(raw.dtype)
+        method = lanczos.symmetric_norm if ball.symmetric else lanczos.general_norm
+        steps = ball.products()
+        unit = 1.0
+        arrays = first.numpy(), steps, left.numpy(), right.numpy()
+        value = method(weight.numpy(), *arrays)
+        if not _SMALLEST < value < _LARGEST:  # squares left the range of floats, or a NaN
+            unit = 1.0 / max(float(weight.abs().max()), _tiny(weight))
+            weight *= unit
+            value = method(weight.numpy(), *arrays)
+        size = value * float(ball.margin)
+        factor = 1.0 if size <= ball.radius * unit else ball.radius / max(size, _tiny(weight))
+        if unit != 1 and factor == 1:
+            factor = 1 / unit
+        if factor != 1:
+            weight *= factor
+        ctx.ball, ctx.factor, ctx.value = ball, factor * unit, value / unit
+        ctx.scaled = size > ball.radius * unit
+        ctx.save_for_backward(weight, left, right)
+        return weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        from toreqprop.kernels.loops import symmetrise
+
+        weight, left, right = ctx.saved_tensors
+        ball: TightBall = ctx.ball
+        if ball.symmetric:
+            source = gradient.detach().contiguous()
+            found = torch.empty_like(source)
+            symmetrise(source.numpy(), found.numpy(), 0.5 * ctx.factor)
+        else:
+            found = gradient * ctx.factor
+        if ctx.scaled:
+            inner = float(torch.dot(gradient.reshape(-1), weight.reshape(-1)))
+            found.addr_(left, right, alpha=-inner / ctx.value)
+        ball.advance(right, weight)
+        return found, None
+
+
+_SMALLEST, _LARGEST = 1e-18, 1e18
+
+
+def _noise(seed: int, shape: tuple[int, ...]) -> Tensor:
+    """The same on every device and in every process, and nobody else's numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _tiny(tensor: Tensor) -> float:
+    return torch.finfo(tensor.dtype).tiny
+
+
+def _in_units(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight in units of its largest entry, so that nothing leaves the range of floats."""
+    peak = weight.detach().abs().amax().clamp_min(_tiny(weight))
+    return weight / peak, peak

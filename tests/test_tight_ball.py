@@ -1,0 +1,239 @@
+"""The tight ball: just below its radius, exact gradients, pure forward passes, proofs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import toreqprop as teq
+from toreqprop.energies import (
+    SpectralBall,
+    Symmetric,
+    TightBall,
+    TightConvolutionBall,
+    convolution_norm,
+    norm_is_below,
+)
+from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY
+from toreqprop.kernels import compiled_available
+
+COMPILED = [False, *([True] if compiled_available() else [])]
+
+
+def norm(weight: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(weight.detach().double(), 2))
+
+
+def settled(ball: TightBall, raw: Tensor) -> None:
+    """Backward passes on the same weight: the estimate becomes the norm."""
+    ball.margin.fill_(1.0)
+    for _ in range(8):
+        ball(raw.detach().requires_grad_()).sum().backward()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 7, 33, 64, 200])
+def test_the_first_estimate_is_within_its_margin(
+    size: int, symmetric: bool, compiled: bool
+) -> None:
+    """Of Gaussian matrices, whose largest singular values lie close together."""
+    torch.manual_seed(size)
+    for _ in range(5):
+        raw = 30 * torch.randn(size, size)
+        ball = TightBall(0.9, (size, size), symmetric=symmetric, compiled=compiled)
+        weight = ball(raw)
+        assert 0.9 / MARGIN * 0.999 <= norm(weight) <= 0.9
+        if symmetric:
+            assert torch.equal(weight, weight.mT)
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (40, 3), (1, 5), (5, 1)])
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_any_shape(shape: tuple[int, int], compiled: bool) -> None:
+    torch.manual_seed(0)
+    weight = TightBall(0.5, shape, compiled=compiled)(torch.randn(shape))
+    assert norm(weight) == pytest.approx(0.5 / MARGIN, rel=1e-4)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_inside_nothing_changes_and_a_zero_weight_stays_zero(
+    symmetric: bool, compiled: bool
+) -> None:
+    ball = TightBall(0.9, (6, 6), symmetric=symmetric, compiled=compiled)
+    raw = 0.01 * torch.randn(6, 6)
+    raw = raw + raw.mT
+    assert torch.equal(ball(raw), raw)
+    assert torch.equal(ball(torch.zeros(6, 6)), torch.zeros(6, 6))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("scale", [0.01, 3.0], ids=["inside", "outside"])
+def test_gradients_are_those_of_the_exact_norm(
+    symmetric: bool, compiled: bool, scale: float
+) -> None:
+    torch.manual_seed(1)
+    raw = scale * torch.randn(9, 9, dtype=torch.float64)
+    ball = TightBall(0.7, (9, 9), symmetric=symmetric, compiled=compiled).double()
+    settled(ball, raw)
+    exact = SpectralBall(0.7, exact=True)
+    mine, theirs = raw.clone().requires_grad_(), raw.clone().requires_grad_()
+    push = torch.randn(9, 9, dtype=torch.float64)
+    (ball(mine) * push).sum().backward()
+    (exact(Symmetric()(theirs) if symmetric else theirs) * push).sum().backward()
+    assert torch.allclose(mine.grad, theirs.grad, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e18, 1e37])
+def test_nothing_leaves_the_range_of_floats(size: float) -> None:
+    torch.manual_seed(0)
+    for compiled in COMPILED:
+        raw = (torch.randn(16, 16) * size).requires_grad_()
+        weight = TightBall(0.4, (16, 16), compiled=compiled)(raw)
+        assert norm(weight) <= 0.4
+        (weight * torch.randn(16, 16)).sum().backward()
+        assert bool(torch.isfinite(raw.grad).all())
+
+
+def test_a_nan_is_not_hidden() -> None:
+    for compiled in COMPILED:
+        raw = torch.zeros(4, 4)
+        raw[1, 2] = torch.nan
+        for symmetric in (True, False):
+            ball = TightBall(0.5, (4, 4), symmetric=symmetric, compiled=compiled)
+            assert bool(torch.isnan(ball(raw)).any())
+
+
+def model_and_batch(width: int = 48) -> tuple[teq.LoopedMLP, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = teq.LoopedMLP(10, width, 4, radius=0.95, bound="tight")
+    x = torch.randn(64, 10)
+    return model, x, x[:, :4].argmax(1)
+
+
+def test_forward_passes_change_nothing() -> None:
+    model, x, y = model_and_batch()
+    with torch.no_grad():
+        model.recurrent.raw.mul_(40)
+    before = copy.deepcopy(model.state_dict())
+    first = model(x)
+    assert torch.equal(model(x), first)
+    assert torch.equal(model.eval()(x), first)
+    assert torch.equal(copy.deepcopy(model)(x), first)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    F.cross_entropy(model.train()(x), y).backward()
+    assert not torch.equal(
+        model.recurrent.constraints[0].start, before["recurrent.constraints.0.start"]
+    )
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize("rate", [1e-3, 1e-2, 0.1])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: teq.LoopedMLP(10, 64, 4, radius=0.95, bound="tight", on_failure="ignore"),
+        lambda: teq.LoopedMLP(
+            10, 64, 4, radius=0.95, bound="tight", symmetric=False, on_failure="ignore"
+        ),
+        lambda: teq.HopfieldMLP([10, 48, 40, 4], radius=0.95, bound="tight", on_failure="ignore"),
+    ],
+    ids=["looped", "asymmetric", "layered"],
+)
+def test_never_above_while_training(build, rate: float, optimizer) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    model = build()
+    x = torch.randn(64, 10)
+    y = x[:, :4].argmax(1)
+    chosen = optimizer(model.parameters(), lr=rate)
+    for _ in range(60):
+        chosen.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        chosen.step()
+        assert model.lipschitz() <= 0.95 * (1 + 1e-6)
+
+
+def test_tight_after_training() -> None:
+    model, x, y = model_and_batch(256)
+    chosen = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        chosen.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        chosen.step()
+    assert 0.95 <= model.lipschitz() / 0.95 <= 1
+
+
+def test_a_proof_that_fails_raises_the_margin_and_says_so() -> None:
+    """A margin below one leaves the norm above the radius: the proof must see it."""
+    torch.manual_seed(0)
+    ball = TightBall(0.5, (20, 20))
+    ball.margin.fill_(0.97)
+    ball.steps.fill_(PROOF_EVERY - 2)
+    raw = torch.randn(20, 20).requires_grad_()
+    ball(raw).sum().backward()
+    with pytest.warns(teq.ConvergenceWarning, match="above its radius 0.5 after 200 steps"):
+        ball(raw).sum().backward()
+    assert float(ball.margin) == pytest.approx(0.97 * 1.02)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_proof_is_right_at_the_edge(symmetric: bool) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(30, 30, dtype=torch.float64)
+    weight = weight + weight.mT if symmetric else weight[:, :20]
+    size = norm(weight)
+    assert norm_is_below(weight, size * (1 + 1e-9), symmetric)
+    assert not norm_is_below(weight, size * (1 - 1e-9), symmetric)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions(groups: int) -> None:
+    torch.manual_seed(0)
+    kernel = torch.randn(6, 4 // groups, 3, 3)
+    ball = TightConvolutionBall(0.8, tuple(kernel.shape), (7, 8), groups=groups)
+    raw = kernel.requires_grad_()
+    for _ in range(10):
+        (ball(raw) * torch.randn_like(kernel)).sum().backward()
+    weight = ball(raw).detach()
+    inputs = torch.eye(4 * 7 * 8).reshape(-1, 4, 7, 8)
+    exact = norm(F.conv2d(inputs, weight, None, 1, 2, 1, groups).flatten(1))
+    assert 0.8 / MARGIN * 0.995 <= exact <= 0.8
+    assert ball.proven(weight)
+    on_torus = max(convolution_norm(k, 7, 8) for k in weight.unflatten(0, (groups, -1)))
+    assert exact <= on_torus * (1 + 1e-6)
+
+
+def test_state_dicts_of_version_0_1_have_no_such_buffers() -> None:
+    model, x, _ = model_and_batch()
+    old = {k: v for k, v in model.state_dict().items() if "constraints" not in k}
+    other = teq.LoopedMLP(10, 48, 4, radius=0.95, bound="tight")
+    other.load_state_dict(old)
+    assert torch.equal(model(x), other(x))
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_networks_that_really_settle_are_certified(symmetric: bool) -> None:
+    """A norm within 3 % of the radius 0.9; and a certificate leaves the buffers alone."""
+    torch.manual_seed(0)
+    model = teq.LoopedMLP(10, 64, 4, radius=0.9, bound="tight", symmetric=symmetric)
+    with torch.no_grad():
+        model.recurrent.raw.mul_(40)
+    before = copy.deepcopy(model.state_dict())
+    certificate = teq.certify(model, torch.randn(16, 10), torch.randint(0, 4, (16,)))
+    assert certificate.ok, certificate.verdict
+    assert 0.9 / MARGIN * 0.98 <= certificate.lipschitz <= 0.9
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_modules_are_ordinary() -> None:
+    ball = TightBall(0.5, (4, 4), symmetric=True)
+    assert "radius=0.5" in repr(ball)
+    with pytest.raises(teq.InvalidInputError, match="radius must be > 0"):
+        TightBall(0.0, (4, 4))
+    assert isinstance(copy.deepcopy(ball), nn.Module)
