@@ -18,6 +18,7 @@ from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModel
 from toreqprop.gradients import ESTIMATORS, GradientEstimator, ImplicitGradient, UnrolledGradient
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel
+from toreqprop.models.base import unchanged_buffers
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Anderson
 
@@ -154,6 +155,18 @@ def certify(
     _check(model, x, y, loss)
     checks.number("min_cosine", min_cosine)
     checks.number("max_norm_error", max_norm_error, 0)
+    with unchanged_buffers(model):
+        return _certificate(model, x, y, loss, min_cosine, max_norm_error)
+
+
+def _certificate(
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    min_cosine: float,
+    max_norm_error: float,
+) -> Certificate:
     found = _estimate(model, model.gradient, x, y, loss)
     oracle = _copy(model, _ORACLE_TOL, 10_000)
     exact = _estimate(oracle, ImplicitGradient(), _double(x), y, loss, found, model)
@@ -242,7 +255,6 @@ def _estimate(
     instance, are of that precision too.
     """
     kept = model.gradient, model.on_failure, model.relaxations, model.failures.copy()
-    buffers = [(b, b.clone()) for b in model.buffers()]
     model.gradient, model.on_failure = gradient, "ignore"  # what fails is in the certificate
     phases: list[PhaseCertificate] = []
     states: list[State] = []
@@ -287,9 +299,6 @@ def _estimate(
     finally:
         model.remove_relaxation_hook(key)
         model.gradient, model.on_failure, model.relaxations, model.failures = kept
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
     if not states:  # an unrolled model has no free phase to report
         with torch.no_grad():
             states.append(model.equilibrium(x).state)

@@ -7,7 +7,8 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -245,7 +246,8 @@ class EquilibriumModel(nn.Module, ABC):
         if not effective:
             return []
         asked = {name: p for name, p in named.items() if p.requires_grad}
-        found = torch.autograd.grad(effective, list(asked.values()), allow_unused=True)
+        with unchanged_buffers(self):
+            found = torch.autograd.grad(effective, list(asked.values()), allow_unused=True)
         return [name for name, g in zip(asked, found, strict=True) if g is not None]
 
     def _embedded(self) -> list[Tensor]:
@@ -272,6 +274,18 @@ class EquilibriumModel(nn.Module, ABC):
         if solution.status.name not in self._warned:
             self._warned.add(solution.status.name)
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
+
+
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Backward passes within it leave no trace in the buffers (the start of a `TightBall`)."""
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in kept:
+                buffer.copy_(before)
 
 
 Kind = TypeVar("Kind")
