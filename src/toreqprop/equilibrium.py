@@ -14,7 +14,7 @@ from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
-from toreqprop.tracing import full_precision, is_traced
+from toreqprop.tracing import full_precision, is_finite, is_traced
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,7 @@ def _nudged_phases(ctx: Any, cotangents: tuple[Tensor, ...]) -> tuple[Tensor | N
     drive, memory = output[ctx.layers : known], output[known:]
     cotangent = tuple(g.to(s.dtype) for g, s in zip(cotangents[: ctx.layers], free, strict=True))
     wants = tuple(ctx.needs_input_grad[2:])
-    # A sum is one pass; only where it is not finite is it worth looking at each entry.
-    if not all(bool(torch.isfinite(g.sum())) or bool(torch.isfinite(g).all()) for g in cotangent):
+    if not all(is_finite(g) for g in cotangent):
         # As everywhere in torch: a loss that is not finite has gradients that are not.
         asked = zip((x, *params), wants, strict=True)
         return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))

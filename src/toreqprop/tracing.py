@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,8 +24,19 @@ def has_memory(tensor: Tensor) -> bool:
     return not is_traced()
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether compiled code may take over: float32 or float64 numbers in the memory of the CPU."""
+    served = tensor.dtype in (torch.float32, torch.float64)
+    return served and tensor.is_cpu and not tensor.requires_grad and has_memory(tensor)
+
+
 def full_precision(device: str) -> AbstractContextManager[Any]:
     """Within it autocast is off: in half precision a sum of many small steps has three digits."""
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all entries are: a sum is one pass, and mostly says enough."""
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())

@@ -94,48 +94,36 @@ class SymmetricBall(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
         if self.compiled and plain and has_memory(weight):
-            return _SymmetricBall.apply(weight, self.ball.radius, _Found())
+            return _SymmetricBall.apply(weight, self.ball.radius)
         return self.ball(self.symmetric(weight), symmetric=True)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         return weight
 
 
-class _Found:
-    """What the gradient needs of a forward pass, beside tensors."""
-
-    bound: Any
-    unit: float
-
-
 class _SymmetricBall(torch.autograd.Function):
     """The closed form of `SymmetricBall`; `kernels.reference.spectral_ball` derives it."""
 
     @staticmethod
-    def forward(raw: Tensor, radius: float, found: _Found) -> Tensor:
+    def forward(ctx: Any, raw: Tensor, radius: float) -> Tensor:
         from toreqprop.kernels.ball import symmetric_ball
 
-        unit = 1.0
-        weight, bound = symmetric_ball(raw, radius)
-        if not bound.bound < _LARGEST_BOUND:  # sums left the range of floats, or a NaN
-            unit = 1.0 / float(raw.abs().max())
-            weight, bound = symmetric_ball(raw * unit, radius)
-        found.bound, found.unit = bound, unit
+        ctx.unit = 1.0
+        weight, ctx.bound = symmetric_ball(raw, radius)
+        if not ctx.bound.bound < _LARGEST_BOUND:  # sums left the range of floats, or a NaN
+            ctx.unit = 1.0 / float(raw.abs().max())
+            weight, ctx.bound = symmetric_ball(raw * ctx.unit, radius)
+        ctx.save_for_backward(weight)
         return weight
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.bound, ctx.unit = inputs[2].bound, inputs[2].unit
-        ctx.save_for_backward(output)
-
-    @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         from toreqprop.kernels.ball import symmetric_ball_gradient
 
         (weight,) = ctx.saved_tensors
         found = symmetric_ball_gradient(gradient, weight, ctx.bound)
-        return (found if ctx.unit == 1 else found * ctx.unit), None, None
+        return (found if ctx.unit == 1 else found * ctx.unit), None
 
 
 _LARGEST_BOUND = 1e30

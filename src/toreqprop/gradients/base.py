@@ -23,9 +23,11 @@ from toreqprop.energies import (
     Wants,
 )
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.kernels import compiled_available
 from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, relax_pair
+from toreqprop.tracing import is_plain
 
 
 @dataclass(frozen=True)
@@ -144,25 +146,33 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
     would get more than `LARGEST_PUSH`, as in a cotangent that is concentrated on a few, the
     direction is that much shorter: no neuron is pushed by more than that many β.
     """
+    if len(cotangent) == 1 and compiled_available() and is_plain(cotangent[0]):
+        from toreqprop.kernels.loops import normalise as compiled
+
+        given = cotangent[0].contiguous()
+        found, scale = torch.empty_like(given), given.new_empty(len(given))
+        flat_given, flat_found = (t.view(len(given), -1).numpy() for t in (given, found))
+        compiled(flat_given, LARGEST_PUSH, flat_found, scale.numpy())
+        return (found,), scale
     flat = [g.flatten(1) for g in cotangent]
+    norm = torch.linalg.vector_norm
     if len(flat) == 1:
-        peak = flat[0].abs().amax(1)
-        count: Tensor | int = flat[0].shape[1]
+        peak = norm(flat[0], torch.inf, dim=1)
+        share: Tensor | float = flat[0].shape[1] ** -0.5
     else:
-        peaks = torch.stack([g.abs().amax(1) for g in flat])
+        peaks = torch.stack([norm(g, torch.inf, dim=1) for g in flat])
         peak = peaks.amax(0)
         # The mean is over the layers the loss looks at, so that β means the same in deep networks.
         widths = peak.new_tensor([g.shape[1] for g in flat])
-        count = ((peaks > 0) * widths[:, None]).sum(0).clamp_min(1)
+        share = ((peaks > 0) * widths[:, None]).sum(0).clamp_min(1).rsqrt()
     # Dividing by the largest entry first keeps squares within the range of floats.
-    safe = torch.where(peak > 0, peak, 1.0)
-    unit = [g / safe[:, None] for g in flat]
-    squares = [torch.linalg.vector_norm(g, dim=1).square() for g in unit]
-    total = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
-    size = torch.sqrt(total / count).clamp_min(1 / LARGEST_PUSH)
-    direction = tuple(
-        (u / size[:, None]).reshape(g.shape) for u, g in zip(unit, cotangent, strict=True)
-    )
+    safe = peak.clamp_min(torch.finfo(peak.dtype).tiny).unsqueeze(1)
+    unit = [g / safe for g in flat]
+    sizes = [norm(g, dim=1) for g in unit]
+    total = sizes[0] if len(sizes) == 1 else norm(torch.stack(sizes), dim=0)
+    size = (total * share).clamp_min(1 / LARGEST_PUSH)
+    column = size.unsqueeze(1)
+    direction = tuple((u / column).reshape(g.shape) for u, g in zip(unit, cotangent, strict=True))
     return direction, peak * size
 
 

@@ -16,6 +16,7 @@ KERNELS = ("numpy", "torch", "numba")
 _log = logging.getLogger("toreqprop")
 
 
+@cache
 def compiled_available() -> bool:
     """Whether Numba is installed (`pip install 'toreqprop[compiled]'`)."""
     return importlib.util.find_spec("numba") is not None

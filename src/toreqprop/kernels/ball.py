@@ -8,6 +8,7 @@ import numba
 import numpy as np
 from torch import Tensor
 
+from toreqprop.kernels.lanczos import dot
 from toreqprop.kernels.loops import OPTIONS, symmetrise
 
 
@@ -47,12 +48,20 @@ def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> T
 
 @numba.njit(**OPTIONS)
 def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
-    """``|M|·v``."""
-    for i in range(matrix.shape[0]):
-        total = matrix.dtype.type(0)
-        for j in range(matrix.shape[1]):
-            total += abs(matrix[i, j]) * vector[j]
-        out[i] = total
+    """``|M|·v`` of a symmetric M, four rows at a time: sums over rows vectorise as they stand."""
+    n = matrix.shape[0]
+    whole = n - n % 4
+    for j in range(n):
+        out[j] = 0
+    for i in range(0, whole, 4):
+        a, b, c, d = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
+        p, q, r, s = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        for j in range(n):
+            out[j] += (a * abs(p[j]) + b * abs(q[j])) + (c * abs(r[j]) + d * abs(s[j]))
+    for i in range(whole, n):
+        factor = vector[i]
+        for j in range(n):
+            out[j] += factor * abs(matrix[i, j])
 
 
 @numba.njit(**OPTIONS)
@@ -93,10 +102,7 @@ def _add_slope(  # type: ignore[no-untyped-def]
     kind = weight.dtype.type
     inner = 0.0
     for i in range(n):
-        line = kind(0)
-        for j in range(n):
-            line += gradient[i, j] * weight[i, j]
-        inner += line
+        inner += dot(gradient[i], weight[i])
     last = vectors[1]
     back = np.empty((2, n), weight.dtype)
     adjoint = np.empty(n, weight.dtype)

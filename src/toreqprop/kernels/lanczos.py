@@ -15,7 +15,7 @@ from toreqprop.kernels.loops import OPTIONS
 
 
 @numba.njit(**OPTIONS)
-def _dot(a, b):  # type: ignore[no-untyped-def]
+def dot(a, b):  # type: ignore[no-untyped-def]
     """``a·b``, in eight partial sums that vectorise as they stand."""
     count = a.shape[0]
     whole = count - count % 8
@@ -62,13 +62,13 @@ def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
 
     Returns its length before; zero, and a zero vector, where nothing is left of it.
     """
-    size = math.sqrt(_dot(vector, vector))
+    size = math.sqrt(dot(vector, vector))
     for _ in range(2):
         for k in range(count):
-            along = vector.dtype.type(_dot(vector, basis[k]))
+            along = vector.dtype.type(dot(vector, basis[k]))
             for j in range(vector.shape[0]):
                 vector[j] -= along * basis[k, j]
-    length = math.sqrt(_dot(vector, vector))
+    length = math.sqrt(dot(vector, vector))
     if not length > 100 * np.finfo(vector.dtype).eps * size:
         vector[:] = 0
         return 0.0
@@ -102,7 +102,7 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
         if count <= k:
             break
         _transposed_product(matrix, basis[k], work)
-        inner[k, k] = _dot(work, basis[k])
+        inner[k, k] = dot(work, basis[k])
         if k + 1 == steps:
             break
         length = _cleared(work, basis, count)

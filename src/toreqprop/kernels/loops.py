@@ -153,6 +153,27 @@ def _copy(source, target):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
+def normalise(cotangent, largest, direction, scale):  # type: ignore[no-untyped-def]
+    """`kernels.reference.normalise`, row by row; ``largest`` is `LARGEST_PUSH`."""
+    hidden = cotangent.shape[1]
+    kind = cotangent.dtype.type
+    lanes = np.empty(LANES, cotangent.dtype)
+    for i in range(cotangent.shape[0]):
+        row, out = cotangent[i], direction[i]
+        peak = kind(0)
+        for j in range(hidden):
+            size = abs(row[j])
+            peak = size if size > peak else peak
+        whole = peak if peak > 0 else kind(1)
+        for j in range(hidden):
+            out[j] = row[j] / whole
+        size = kind(max(math.sqrt(_square(out, lanes) / hidden), 1 / largest))
+        for j in range(hidden):
+            out[j] = out[j] / size
+        scale[i] = peak * size
+
+
+@numba.njit(**OPTIONS)
 def activate(drive, out):  # type: ignore[no-untyped-def]
     """``tanh(drive)``."""
     for i in range(drive.shape[0]):

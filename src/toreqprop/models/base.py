@@ -27,7 +27,7 @@ from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, Vecto
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import SOLVERS, FixedPoint, Hook, Solver, Trace
-from toreqprop.tracing import full_precision, is_traced
+from toreqprop.tracing import full_precision, is_finite, is_traced
 
 OnFailure = Literal["warn", "raise", "ignore"]
 KernelName = Literal["auto", "numba", "torch", "numpy"]
@@ -322,8 +322,7 @@ def check_batch(x: Tensor, width: int, dtype: torch.dtype) -> None:
         )
     if is_traced():
         return
-    # A sum is one pass; only where it is not finite is it worth looking at each entry.
-    if not bool(torch.isfinite(x.detach().sum())) and not bool(torch.isfinite(x).all()):
+    if not is_finite(x.detach()):
         raise InvalidInputError(
             "The input has NaN or infinite entries: clean it, for instance with torch.nan_to_num."
         )

@@ -126,49 +126,46 @@ def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solu
     """The solution, with what is wrong with its shift as a status."""
     if not found.converged:
         return found
-    layer = _unresolved(found, both)
+    moved = [float(torch.linalg.vector_norm(shift)) for shift in found.shift]
+    layer = _unresolved(found, both, moved)
     if layer is not None:
         return replace(found, status=Status.UNRESOLVED, layer=layer)
     if both.nudge.mirrored:
-        layer = _lopsided(found, free, tol)
+        layer = _lopsided(found, free, moved, tol)
         if layer is not None:
             return replace(found, status=Status.TOO_STRONG, layer=layer)
     return found
 
 
-def _unresolved(found: Solution, both: PairSystem) -> int | None:
+def _unresolved(found: Solution, both: PairSystem, moved: list[float]) -> int | None:
     """The first layer whose shift is lost: below the range of its dtype, or, where it was
     differenced, below the rounding of what it was the difference of."""
     dtype = found.state[0].dtype
     info = torch.finfo(dtype)
     exact = torch.finfo(HIGHER.get(dtype, dtype)).eps
     for layer, (center, shift) in enumerate(zip(found.state, found.shift, strict=True)):
-        low, high = torch.aminmax(shift) if not shift.is_complex() else torch.aminmax(shift.abs())
-        peak = max(-float(low), float(high))
         lost = info.tiny / info.eps
         if not both.system.field.pairs:
             lost = max(lost, _DIGITS * exact * float(center.abs().max()))
-        if 0 < peak < lost:
+        # The norm is at most √n times the largest entry: mostly it says enough.
+        if moved[layer] <= lost * shift.numel() ** 0.5 and 0 < float(shift.abs().max()) < lost:
             return layer
     return None
 
 
-def _lopsided(found: Solution, free: State, tol: float) -> int | None:
+def _lopsided(found: Solution, free: State, moved: list[float], tol: float) -> int | None:
     """The layer whose center was moved by more than `LOPSIDED` of its shift, over the batch.
 
     The two phases then are no mirror images: their difference is no derivative. What the free phase
     may have left undone is no fault of the nudge.
     """
-    norm = torch.linalg.vector_norm
-    for layer, (center, shift, before) in enumerate(
-        zip(found.state, found.shift, free, strict=True)
-    ):
+    for layer, (center, before) in enumerate(zip(found.state, free, strict=True)):
         drift = float(torch.dist(center, before))
-        if drift <= LOPSIDED * float(norm(shift)):
+        if drift <= LOPSIDED * moved[layer]:
             continue
         floor = ACTIVITY_FLOOR * center.numel() ** 0.5
-        size = max(float(norm(before)), floor)
-        if drift > LOPSIDED * float(norm(shift)) + 10 * tol * size:
+        size = max(float(torch.linalg.vector_norm(before)), floor)
+        if drift > LOPSIDED * moved[layer] + 10 * tol * size:
             return layer
     return None
 
