@@ -141,8 +141,10 @@ def scalar_loss(value: Any) -> Tensor:
     return value
 
 
-def generator(name: str, value: Any) -> None:
-    """Refuse what draws no random numbers."""
+def generator(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what draws no random numbers; None is fine where it is optional."""
+    if value is None and optional:
+        return
     instance(name, value, torch.Generator, "use torch.Generator().manual_seed(0)")
 
 

@@ -27,6 +27,7 @@ from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import constrained, weight_and_bias
 from toreqprop.models.hopfield_mlp import chain_norm
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
 
@@ -52,6 +53,7 @@ class HopfieldConvNet(EquilibriumModel):
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
@@ -74,6 +76,7 @@ class HopfieldConvNet(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
         plan = plan_layers(image, channels, classes, kernel_size, pooling)
         if not 0 < feedback <= 1:
@@ -88,7 +91,8 @@ class HopfieldConvNet(EquilibriumModel):
         )
         self.plan, self.feedback = plan, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
-        first, *upper, self.readout = plan.build()
+        with drawing_from(generator):
+            first, *upper, self.readout = plan.build()
         self.layers = nn.ModuleList([first])
         for layer, pooled in zip(upper, plan.poolings[1:], strict=True):
             limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5

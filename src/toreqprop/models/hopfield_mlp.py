@@ -24,6 +24,7 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, constrained, weight_and_bias
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
@@ -49,6 +50,7 @@ class HopfieldMLP(EquilibriumModel):
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
             in a norm that weights the layers.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, sizes[0]), output (batch, sizes[-1]).
@@ -70,6 +72,7 @@ class HopfieldMLP(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
         if len(sizes) < 3 or min(sizes) < 1:
             raise InvalidInputError(
@@ -102,9 +105,10 @@ class HopfieldMLP(EquilibriumModel):
         self.start: Start = start
         self.feedback = feedback
         free = self.sizes if output == "free" else self.sizes[:-1]
-        linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
+        with drawing_from(generator):
+            linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
+            self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
         self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
-        self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
         balls: list[nn.Module] = []
         self.layers = nn.ModuleList(linear[:1])

@@ -21,6 +21,7 @@ from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, weight_and_bias
 from toreqprop.models.readout import check_gain, read_out
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
 
@@ -36,6 +37,7 @@ class LoopedMLP(EquilibriumModel):
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
         gain: factor of the readout. States are bounded by one, so that confident outputs need
             large weights, which weight decay holds back; a gain of 10 or so frees them.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
     Shapes: input (batch, in_features), output (batch, out_features).
@@ -57,6 +59,7 @@ class LoopedMLP(EquilibriumModel):
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
         kernel: KernelName | None = "auto",
+        generator: torch.Generator | None = None,
     ) -> None:
         for name, size in (
             ("in_features", in_features),
@@ -83,12 +86,12 @@ class LoopedMLP(EquilibriumModel):
         self.radius = radius
         self.symmetric = symmetric
         self.gain = gain
-        self.input = nn.Linear(in_features, hidden_features)
-        self.recurrent = Constrained(
-            torch.randn(hidden_features, hidden_features) * (_INITIAL_GAIN / hidden_features**0.5),
-            *self._constraints(),
-        )
-        self.readout = nn.Linear(hidden_features, out_features)
+        with drawing_from(generator):
+            self.input = nn.Linear(in_features, hidden_features)
+            initial = torch.randn(hidden_features, hidden_features)
+            initial *= _INITIAL_GAIN / hidden_features**0.5
+            self.recurrent = Constrained(initial, *self._constraints())
+            self.readout = nn.Linear(hidden_features, out_features)
 
     def _constraints(self) -> list[nn.Module]:
         if self.symmetric and self.spectral_norm:

@@ -28,6 +28,7 @@ from toreqprop.models.attention_blocks import (
     bounded_linear,
 )
 from toreqprop.models.base import EquilibriumModel, OnFailure
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
 
@@ -53,6 +54,7 @@ class EquilibriumTransformer(EquilibriumModel):
             in disguise.
         radius: bound on the spectral norms of the projections (``W_q``, ``W_k`` and, where there
             are any, ``W_v``, ``W_u``) and of the ``W`` between layers.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
@@ -75,6 +77,7 @@ class EquilibriumTransformer(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
         _check_sizes(vocab_size=vocab_size, max_length=max_length, width=width, heads=heads)
         _check_variant(variant, layers, causal, feedback)
@@ -82,7 +85,6 @@ class EquilibriumTransformer(EquilibriumModel):
             raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
         layers = _DEFAULT_LAYERS[variant] if layers is None else layers
         field = _field(variant, layers, heads, causal, feedback)
-        swept = isinstance(field, StackEnergy)
         super().__init__(
             field,
             gradient=gradient,
@@ -95,7 +97,13 @@ class EquilibriumTransformer(EquilibriumModel):
         self.variant: Variant = variant
         self.layers, self.width, self.heads = layers, width, heads
         self.causal, self.feedback, self.radius = causal, feedback, radius
-        self.embedding = nn.Embedding(vocab_size, width)
+        with drawing_from(generator):
+            self._build(field)
+
+    def _build(self, field: VectorField) -> None:
+        """The parameters, drawn in this order."""
+        width, heads, max_length, radius = self.width, self.heads, self.max_length, self.radius
+        self.embedding = nn.Embedding(self.vocab_size, width)
         self.position = nn.Parameter(torch.randn(max_length, width) * EMBEDDING_SCALE)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_SCALE)
         make = {
@@ -104,11 +112,11 @@ class EquilibriumTransformer(EquilibriumModel):
             StackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
             AttentionStackField: lambda: FieldBlock(width, heads, max_length, radius),
         }[type(field)]
-        count = layers - 1 if swept else layers
+        count = self.layers - isinstance(field, StackEnergy)
         self.blocks = nn.ModuleList(make() for _ in range(count))
-        top_down = layers - 1 if variant == "stacked" and feedback > 0 else 0
-        self.top_down = nn.ModuleList(bounded_linear(width, feedback) for _ in range(top_down))
-        self.readout = nn.Linear(width, vocab_size)
+        top_down = self.layers - 1 if self.variant == "stacked" and self.feedback > 0 else 0
+        self.top_down = nn.ModuleList(bounded_linear(width, self.feedback) for _ in range(top_down))
+        self.readout = nn.Linear(width, self.vocab_size)
 
     def field_input(self, x: Tensor) -> Tensor:
         return self.embedding(x) + self.position[: x.shape[1]]
