@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from robustness import record
+
 KILLS_PER_ROUND = 4
 """After so many kills a command is left to finish and compared."""
 
@@ -61,15 +63,39 @@ class Command:
     name: str
     words: Callable[[Path], list[str]]
     results: Callable[[Path], Digest]
-    kills: int = 0
-    of_workers: int = 0
+    seconds: float = 0.0
+    moments: list[tuple[str, float]] = field(default_factory=list)
+    """Who was killed, the program or first one of its workers, and after how many seconds."""
     rounds: int = 0
     different: list[int] = field(default_factory=list)
     orphans: int = 0
     left_over: int = 0
 
+    @property
+    def kills(self) -> int:
+        return len(self.moments)
 
-TRAIN = "train digits --hidden 16 --kernel torch --epochs 15 --resume --output"
+    @property
+    def of_workers(self) -> int:
+        return sum(whom == "worker" for whom, _ in self.moments)
+
+    def row(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "words": " ".join(["toreqprop", *self.words(Path("FOLDER"))]),
+            "kills": self.kills,
+            "of_workers": self.of_workers,
+            "rounds": self.rounds,
+            "different": len(self.different),
+            "orphans": self.orphans,
+            "left_over": self.left_over,
+            "seconds_undisturbed": round(self.seconds, 1),
+            "moments": [{"killed": whom, "after_seconds": round(t, 2)} for whom, t in self.moments],
+        }
+
+
+TRAIN = "train digits --hidden 16 --epochs 15 --resume --output"
 BENCHMARK = "benchmark --tasks digits --seeds 2 --epochs 1 --no-controls --jobs 2 --output"
 VERIFY = "verify --track 0 --track 29 --seeds 1 --jobs 2 --output"
 TUNE = "tune digits --trials 2 --epochs 1 --jobs 2 --output"
@@ -125,31 +151,35 @@ def alive(pid: int) -> bool:
 
 def kill_once(command: Command, folder: Path, seconds: float, chance: random.Random) -> bool:
     """Start it and kill it, or one of its workers, at a random moment; whether it was in time."""
-    process = start(command, folder)
+    process, after = start(command, folder), chance.uniform(0, seconds)
     try:
-        process.wait(timeout=chance.uniform(0, seconds))
+        process.wait(timeout=after)
         return False
     except subprocess.TimeoutExpired:
         pass
     others = workers(process.pid)
     if others and chance.random() < 0.4:
         os.kill(chance.choice(others), signal.SIGKILL)
-        command.of_workers += 1
         time.sleep(chance.uniform(0, 1.0))
+        command.moments.append(("worker", after))
+    else:
+        command.moments.append(("program", after))
     process.kill()
     process.wait()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and any(map(alive, others)):
         time.sleep(0.05)
     command.orphans += sum(map(alive, others))
-    command.kills += 1
     return True
 
 
 def disturb(command: Command, kills: int, base: Path, chance: random.Random) -> None:
     undisturbed = base / command.name / "undisturbed"
     undisturbed.mkdir(parents=True)
-    seconds = finish(command, undisturbed)
+    finish(command, undisturbed)  # compiles what there is to compile
+    shutil.rmtree(undisturbed)
+    undisturbed.mkdir()
+    seconds = command.seconds = finish(command, undisturbed)
     expected = command.results(undisturbed)
     print(f"{command.name}: {seconds:.1f} s undisturbed")
     while command.kills < kills:
@@ -190,7 +220,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="in all, shared by the commands")
     parser.add_argument("--only", choices=[c.name for c in commands()], action="append")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--output", type=Path, help="Markdown file for the table")
+    parser.add_argument("--record", action="store_true", help="write results/robustness/kill.json")
     options = parser.parse_args()
     chosen = [c for c in commands() if options.only is None or c.name in options.only]
     chance = random.Random(options.seed)
@@ -200,8 +230,8 @@ def main() -> int:
         disturb(command, share, base, chance)
     text = table(chosen)
     print(text)
-    if options.output is not None:
-        options.output.write_text(text + "\n")
+    if options.record:
+        print(record("kill", {"seed": options.seed, "commands": [c.row() for c in chosen]}))
     wrong = any(c.different or c.orphans for c in chosen)
     print(f"What differed is in {base}." if wrong else "Every end result was the same.")
     if not wrong:
