@@ -180,6 +180,9 @@ def kill_once(command: Command, folder: Path, seconds: float, chance: random.Ran
 def disturb(command: Command, kills: int, base: Path, chance: random.Random) -> None:
     undisturbed = base / command.name / "undisturbed"
     undisturbed.mkdir(parents=True)
+    finish(command, undisturbed)  # compiles what there is to compile
+    shutil.rmtree(undisturbed)
+    undisturbed.mkdir()
     seconds = command.seconds = finish(command, undisturbed)
     expected = command.results(undisturbed)
     print(f"{command.name}: {seconds:.1f} s undisturbed")
