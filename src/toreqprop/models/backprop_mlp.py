@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.models.base import check_batch
 from toreqprop.models.readout import check_gain, read_out
 from toreqprop.private_generator import drawing_from
@@ -30,12 +31,14 @@ class BackpropMLP(nn.Module):
         gain: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> None:
-        check_gain(gain)
         super().__init__()
+        in_features = checks.whole_number("in_features", in_features, 1)
+        hidden_features = checks.whole_number("hidden_features", hidden_features, 1)
+        out_features = checks.whole_number("out_features", out_features, 1)
         self.in_features = in_features
         self.hidden_features = hidden_features
         self.out_features = out_features
-        self.gain = gain
+        self.gain = check_gain(gain)
         with drawing_from(generator):
             self.layers = nn.Sequential(
                 nn.Linear(in_features, hidden_features),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from toreqprop import checks
 from toreqprop.energies import (
     Activation,
     LinearCoupling,
@@ -20,7 +21,6 @@ from toreqprop.energies import (
     StackEnergy,
     Tanh,
 )
-from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, constrained, weight_and_bias
@@ -74,17 +74,14 @@ class HopfieldMLP(EquilibriumModel):
         on_failure: OnFailure = "warn",
         generator: torch.Generator | None = None,
     ) -> None:
-        if len(sizes) < 3 or min(sizes) < 1:
-            raise InvalidInputError(
-                f"sizes must be inputs, at least one hidden layer and outputs, all >= 1, such as "
-                f"[784, 1024, 10]; got {list(sizes)}."
-            )
-        if output not in ("readout", "free"):
-            raise InvalidInputError(f'output must be "readout" or "free", got {output!r}.')
-        if start not in ("random", "identity"):
-            raise InvalidInputError(f'start must be "random" or "identity", got {start!r}.')
-        if not 0 < feedback <= 1:
-            raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}.")
+        sizes = checks.sizes("sizes", sizes, 3, "[784, 1024, 10] (inputs, hidden, outputs)")
+        checks.choice("output", output, ("readout", "free"))
+        checks.choice("start", start, ("random", "identity"))
+        checks.flag("spectral_norm", spectral_norm)
+        checks.flag("exact_norm", exact_norm)
+        checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        feedback = checks.between("feedback", feedback, 0, 1)
         super().__init__(
             StackEnergy(
                 (LinearCoupling(),) * (len(sizes) - (output == "readout") - 1),
@@ -97,7 +94,7 @@ class HopfieldMLP(EquilibriumModel):
             max_steps=max_steps,
             on_failure=on_failure,
         )
-        self.sizes = tuple(sizes)
+        self.sizes = sizes
         self.output: Output = output
         self.spectral_norm = spectral_norm
         self.radius = radius
@@ -149,6 +146,7 @@ class HopfieldMLP(EquilibriumModel):
             "tol": 1e-6,
             "max_steps": 1000,
         }
+        layers = checks.whole_number("layers", layers, 1)
         return cls([inputs, *[width] * layers, outputs], **(chosen | options))
 
     @property
@@ -168,7 +166,8 @@ class HopfieldMLP(EquilibriumModel):
     def for_rows(
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> HopfieldMLP:
-        return cls([features, *[hidden] * (2 if layers is None else layers), outputs], **options)
+        layers = 2 if layers is None else checks.whole_number("layers", layers, 1)
+        return cls([features, *[hidden] * layers, outputs], **options)
 
     @classmethod
     def example(cls, **options: Any) -> tuple[HopfieldMLP, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import (
     DenseEnergy,
     DenseField,
@@ -61,14 +62,13 @@ class LoopedMLP(EquilibriumModel):
         kernel: KernelName | None = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
-        for name, size in (
-            ("in_features", in_features),
-            ("hidden_features", hidden_features),
-            ("out_features", out_features),
-        ):
-            if size < 1:
-                raise InvalidInputError(f"{name} must be >= 1, got {size}.")
-        check_gain(gain)
+        in_features = checks.whole_number("in_features", in_features, 1)
+        hidden_features = checks.whole_number("hidden_features", hidden_features, 1)
+        out_features = checks.whole_number("out_features", out_features, 1)
+        checks.flag("spectral_norm", spectral_norm)
+        checks.flag("symmetric", symmetric)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        gain = check_gain(gain)
         field: VectorField = DenseEnergy() if symmetric else DenseField()
         super().__init__(
             field,
@@ -118,7 +118,7 @@ class LoopedMLP(EquilibriumModel):
     def for_rows(
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> LoopedMLP:
-        if layers not in (None, 1):
+        if layers is not None and checks.whole_number("layers", layers, 1) != 1:
             raise InvalidInputError(f"A LoopedMLP has one hidden layer, not {layers}.")
         return cls(features, hidden, outputs, **options)
 

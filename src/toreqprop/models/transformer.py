@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import (
     AttentionCoupling,
     AttentionEnergy,
@@ -79,7 +80,13 @@ class EquilibriumTransformer(EquilibriumModel):
         on_failure: OnFailure = "warn",
         generator: torch.Generator | None = None,
     ) -> None:
-        _check_sizes(vocab_size=vocab_size, max_length=max_length, width=width, heads=heads)
+        for name, size in (
+            *(("vocab_size", vocab_size), ("max_length", max_length)),
+            *(("width", width), ("heads", heads)),
+        ):
+            checks.whole_number(name, size, 1)
+        checks.flag("causal", causal)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
         _check_variant(variant, layers, causal, feedback)
         if width % heads:
             raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
@@ -212,22 +219,15 @@ def _solver(field: VectorField) -> Solver:
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InvalidInputError(f"{name} must be >= 1, got {size}.")
-
-
 def _check_variant(variant: str, layers: int | None, causal: bool, feedback: float) -> None:
-    names = get_args(Variant)
-    if variant not in names:
-        raise InvalidInputError(f"variant must be one of {', '.join(names)}, got {variant!r}.")
-    if layers is not None and layers < 1:
-        raise InvalidInputError(f"layers must be >= 1, got {layers}.")
+    checks.choice("variant", variant, get_args(Variant))
+    if layers is not None:
+        checks.whole_number("layers", layers, 1)
     if variant == "attention" and layers not in (None, 1):
         raise InvalidInputError(
             f'variant="attention" has one layer, got layers={layers}: use variant="stacked".'
         )
+    feedback = checks.number("feedback", feedback, typical="0.2")
     if not 0 <= feedback <= 1 or (variant == "energy" and feedback == 0):
         raise InvalidInputError(
             f'feedback must be in (0, 1], or 0 with variant="stacked", got {feedback}.'
