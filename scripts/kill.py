@@ -10,6 +10,7 @@ results must be those of the undisturbed run. Run it from the top of the reposit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -63,8 +64,7 @@ class Command:
     name: str
     words: Callable[[Path], list[str]]
     results: Callable[[Path], Digest]
-    share: int
-    """Of ten kills; fewer of what takes long."""
+    expected: Digest = field(default_factory=dict)
     seconds: float = 0.0
     moments: list[tuple[str, float]] = field(default_factory=list)
     """Who was killed, the program or first one of its workers, and after how many seconds."""
@@ -98,7 +98,7 @@ class Command:
 
 
 TRAIN = "train digits --hidden 16 --epochs 15 --resume --output"
-BENCHMARK = "benchmark --tasks digits --seeds 2 --epochs 1 --no-controls --jobs 2 --output"
+BENCHMARK = "benchmark --tasks digits --seeds 1 --epochs 1 --no-controls --jobs 2 --output"
 VERIFY = "verify --track 9 --track 22 --track 29 --seeds 1 --jobs 2 --output"
 TUNE = "tune digits --trials 2 --epochs 1 --jobs 2 --output"
 
@@ -106,13 +106,11 @@ TUNE = "tune digits --trials 2 --epochs 1 --jobs 2 --output"
 def commands() -> list[Command]:
     """The five, at settings as small as they come."""
     return [
-        Command("train", lambda folder: [*TRAIN.split(), str(folder)], whole_files, 3),
-        Command("benchmark", lambda folder: [*BENCHMARK.split(), str(folder)], of_benchmark, 2),
-        Command("verify", lambda folder: [*VERIFY.split(), str(folder)], of_verification, 2),
-        Command("tune", lambda folder: [*TUNE.split(), str(folder / "file.json")], whole_files, 2),
-        Command(
-            "sweep-beta", lambda folder: ["sweep-beta", "--output", str(folder)], whole_files, 1
-        ),
+        Command("train", lambda folder: [*TRAIN.split(), str(folder)], whole_files),
+        Command("benchmark", lambda folder: [*BENCHMARK.split(), str(folder)], of_benchmark),
+        Command("verify", lambda folder: [*VERIFY.split(), str(folder)], of_verification),
+        Command("tune", lambda folder: [*TUNE.split(), str(folder / "file.json")], whole_files),
+        Command("sweep-beta", lambda folder: ["sweep-beta", "--output", str(folder)], whole_files),
     ]
 
 
@@ -177,33 +175,34 @@ def kill_once(command: Command, folder: Path, seconds: float, chance: random.Ran
     return True
 
 
+def prepare(command: Command, base: Path) -> None:
+    """What a run gives that nobody disturbs, and how long it takes once its code is compiled."""
+    folder = base / command.name / "undisturbed"
+    folder.mkdir(parents=True)
+    command.seconds = finish(command, folder)
+    command.expected = command.results(folder)
+    print(f"{command.name}: {command.seconds:.1f} s undisturbed", flush=True)
+
+
 def disturb(command: Command, kills: int, base: Path, chance: random.Random) -> None:
-    undisturbed = base / command.name / "undisturbed"
-    undisturbed.mkdir(parents=True)
-    finish(command, undisturbed)  # compiles what there is to compile
-    shutil.rmtree(undisturbed)
-    undisturbed.mkdir()
-    seconds = command.seconds = finish(command, undisturbed)
-    expected = command.results(undisturbed)
-    print(f"{command.name}: {seconds:.1f} s undisturbed")
-    while command.kills < kills:
-        command.rounds += 1
-        folder = base / command.name / f"round-{command.rounds}"
-        folder.mkdir()
-        here = min(KILLS_PER_ROUND, kills - command.kills)
-        while here and kill_once(command, folder, seconds, chance):
-            here -= 1
-        finish(command, folder)
-        same = command.results(folder) == expected
-        command.left_over += sum(1 for p in folder.glob(".*") if p.is_file())
-        if not same:
-            command.different.append(command.rounds)
-        print(
-            f"{command.name}: {command.kills} of {kills} kills, round {command.rounds} "
-            f"{'the same' if same else 'DIFFERENT'}"
-        )
-        if same:
-            shutil.rmtree(folder)
+    """One round: so many kills, unless it comes to its end before, and the end result."""
+    command.rounds += 1
+    folder = base / command.name / f"round-{command.rounds}"
+    folder.mkdir()
+    while kills and kill_once(command, folder, command.seconds, chance):
+        kills -= 1
+    finish(command, folder)
+    same = command.results(folder) == command.expected
+    command.left_over += sum(1 for p in folder.glob(".*") if p.is_file())
+    if same:
+        shutil.rmtree(folder)
+    else:
+        command.different.append(command.rounds)
+    print(
+        f"{command.name}: {command.kills} kills, round {command.rounds} "
+        f"{'the same' if same else 'DIFFERENT'}",
+        flush=True,
+    )
 
 
 def table(done: list[Command]) -> str:
@@ -229,15 +228,15 @@ def main() -> int:
     chosen = [c for c in commands() if options.only is None or c.name in options.only]
     chance = random.Random(options.seed)
     base = Path(tempfile.mkdtemp(prefix="toreqprop-kill-"))
-    left, shares = options.kills, sum(c.share for c in chosen)
+    start(chosen[0], base / "compiling").wait()
     for command in chosen:
-        here = round(left * command.share / shares)
-        disturb(command, here, base, chance)
-        left, shares = left - here, shares - command.share
-    text = table(chosen)
-    print(text)
-    if options.record:
-        print(record("kill", {"seed": options.seed, "commands": [c.row() for c in chosen]}))
+        prepare(command, base)
+    turns = itertools.cycle(chosen)
+    while (left := options.kills - sum(c.kills for c in chosen)) > 0:
+        disturb(next(turns), min(KILLS_PER_ROUND, left), base, chance)
+        if options.record:  # after every round, so that a run which is stopped is not lost
+            record("kill", {"seed": options.seed, "commands": [c.row() for c in chosen]})
+    print(table(chosen))
     wrong = any(c.different or c.orphans for c in chosen)
     print(f"What differed is in {base}." if wrong else "Every end result was the same.")
     if not wrong:
