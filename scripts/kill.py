@@ -151,11 +151,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_once(command: Command, folder: Path, seconds: float, chance: random.Random) -> bool:
+def kill_once(command: Command, folder: Path, chance: random.Random) -> bool:
     """Start it and kill it, or one of its workers, at a random moment; whether it was in time."""
-    process, after = start(command, folder), chance.uniform(0, seconds)
+    started, after = time.monotonic(), chance.uniform(0, command.seconds)
+    process = start(command, folder)
     try:
         process.wait(timeout=after)
+        # What the machine does beside this changes: later moments are drawn from this time.
+        command.seconds = min(command.seconds, time.monotonic() - started)
         return False
     except subprocess.TimeoutExpired:
         pass
@@ -189,7 +192,7 @@ def disturb(command: Command, kills: int, base: Path, chance: random.Random) -> 
     command.rounds += 1
     folder = base / command.name / f"round-{command.rounds}"
     folder.mkdir()
-    while kills and kill_once(command, folder, command.seconds, chance):
+    while kills and kill_once(command, folder, chance):
         kills -= 1
     finish(command, folder)
     same = command.results(folder) == command.expected
