@@ -10,6 +10,7 @@ results must be those of the undisturbed run. Run it from the top of the reposit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,7 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-KILLS_PER_ROUND = 4
+from robustness import record
+
+KILLS_PER_ROUND = 5
 """After so many kills a command is left to finish and compared."""
 
 Digest = dict[str, Any]
@@ -61,17 +64,42 @@ class Command:
     name: str
     words: Callable[[Path], list[str]]
     results: Callable[[Path], Digest]
-    kills: int = 0
-    of_workers: int = 0
+    expected: Digest = field(default_factory=dict)
+    seconds: float = 0.0
+    moments: list[tuple[str, float]] = field(default_factory=list)
+    """Who was killed, the program or first one of its workers, and after how many seconds."""
     rounds: int = 0
     different: list[int] = field(default_factory=list)
     orphans: int = 0
     left_over: int = 0
 
+    @property
+    def kills(self) -> int:
+        return len(self.moments)
 
-TRAIN = "train digits --hidden 16 --kernel torch --epochs 15 --resume --output"
-BENCHMARK = "benchmark --tasks digits --seeds 2 --epochs 1 --no-controls --jobs 2 --output"
-VERIFY = "verify --track 0 --track 29 --seeds 1 --jobs 2 --output"
+    @property
+    def of_workers(self) -> int:
+        return sum(whom == "worker" for whom, _ in self.moments)
+
+    def row(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "words": " ".join(["toreqprop", *self.words(Path("FOLDER"))]),
+            "kills": self.kills,
+            "of_workers": self.of_workers,
+            "rounds": self.rounds,
+            "different": len(self.different),
+            "orphans": self.orphans,
+            "left_over": self.left_over,
+            "seconds_undisturbed": round(self.seconds, 1),
+            "moments": [{"killed": whom, "after_seconds": round(t, 2)} for whom, t in self.moments],
+        }
+
+
+TRAIN = "train digits --hidden 16 --epochs 15 --resume --output"
+BENCHMARK = "benchmark --tasks digits --seeds 1 --epochs 1 --no-controls --jobs 2 --output"
+VERIFY = "verify --track 9 --track 22 --track 29 --seeds 1 --jobs 2 --output"
 TUNE = "tune digits --trials 2 --epochs 1 --jobs 2 --output"
 
 
@@ -123,53 +151,61 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_once(command: Command, folder: Path, seconds: float, chance: random.Random) -> bool:
+def kill_once(command: Command, folder: Path, chance: random.Random) -> bool:
     """Start it and kill it, or one of its workers, at a random moment; whether it was in time."""
+    started, after = time.monotonic(), chance.uniform(0, command.seconds)
     process = start(command, folder)
     try:
-        process.wait(timeout=chance.uniform(0, seconds))
+        process.wait(timeout=after)
+        # What the machine does beside this changes: later moments are drawn from this time.
+        command.seconds = min(command.seconds, time.monotonic() - started)
         return False
     except subprocess.TimeoutExpired:
         pass
     others = workers(process.pid)
     if others and chance.random() < 0.4:
         os.kill(chance.choice(others), signal.SIGKILL)
-        command.of_workers += 1
         time.sleep(chance.uniform(0, 1.0))
+        command.moments.append(("worker", after))
+    else:
+        command.moments.append(("program", after))
     process.kill()
     process.wait()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and any(map(alive, others)):
         time.sleep(0.05)
     command.orphans += sum(map(alive, others))
-    command.kills += 1
     return True
 
 
+def prepare(command: Command, base: Path) -> None:
+    """What a run gives that nobody disturbs, and how long it takes once its code is compiled."""
+    folder = base / command.name / "undisturbed"
+    folder.mkdir(parents=True)
+    command.seconds = finish(command, folder)
+    command.expected = command.results(folder)
+    print(f"{command.name}: {command.seconds:.1f} s undisturbed", flush=True)
+
+
 def disturb(command: Command, kills: int, base: Path, chance: random.Random) -> None:
-    undisturbed = base / command.name / "undisturbed"
-    undisturbed.mkdir(parents=True)
-    seconds = finish(command, undisturbed)
-    expected = command.results(undisturbed)
-    print(f"{command.name}: {seconds:.1f} s undisturbed")
-    while command.kills < kills:
-        command.rounds += 1
-        folder = base / command.name / f"round-{command.rounds}"
-        folder.mkdir()
-        here = min(KILLS_PER_ROUND, kills - command.kills)
-        while here and kill_once(command, folder, seconds, chance):
-            here -= 1
-        finish(command, folder)
-        same = command.results(folder) == expected
-        command.left_over += sum(1 for p in folder.glob(".*") if p.is_file())
-        if not same:
-            command.different.append(command.rounds)
-        print(
-            f"{command.name}: {command.kills} of {kills} kills, round {command.rounds} "
-            f"{'the same' if same else 'DIFFERENT'}"
-        )
-        if same:
-            shutil.rmtree(folder)
+    """One round: so many kills, unless it comes to its end before, and the end result."""
+    command.rounds += 1
+    folder = base / command.name / f"round-{command.rounds}"
+    folder.mkdir()
+    while kills and kill_once(command, folder, chance):
+        kills -= 1
+    finish(command, folder)
+    same = command.results(folder) == command.expected
+    command.left_over += sum(1 for p in folder.glob(".*") if p.is_file())
+    if same:
+        shutil.rmtree(folder)
+    else:
+        command.different.append(command.rounds)
+    print(
+        f"{command.name}: {command.kills} kills, round {command.rounds} "
+        f"{'the same' if same else 'DIFFERENT'}",
+        flush=True,
+    )
 
 
 def table(done: list[Command]) -> str:
@@ -187,21 +223,23 @@ def table(done: list[Command]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=100, help="in all, shared by the commands")
+    parser.add_argument("--kills", type=int, default=100, help="in all")
     parser.add_argument("--only", choices=[c.name for c in commands()], action="append")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--output", type=Path, help="Markdown file for the table")
+    parser.add_argument("--record", action="store_true", help="write results/robustness/kill.json")
     options = parser.parse_args()
     chosen = [c for c in commands() if options.only is None or c.name in options.only]
     chance = random.Random(options.seed)
     base = Path(tempfile.mkdtemp(prefix="toreqprop-kill-"))
-    for number, command in enumerate(chosen):
-        share = options.kills // len(chosen) + (number < options.kills % len(chosen))
-        disturb(command, share, base, chance)
-    text = table(chosen)
-    print(text)
-    if options.output is not None:
-        options.output.write_text(text + "\n")
+    start(chosen[0], base / "compiling").wait()
+    for command in chosen:
+        prepare(command, base)
+    turns = itertools.cycle(chosen)
+    while (left := options.kills - sum(c.kills for c in chosen)) > 0:
+        disturb(next(turns), min(KILLS_PER_ROUND, left), base, chance)
+        if options.record:  # after every round, so that a run which is stopped is not lost
+            record("kill", {"seed": options.seed, "commands": [c.row() for c in chosen]})
+    print(table(chosen))
     wrong = any(c.different or c.orphans for c in chosen)
     print(f"What differed is in {base}." if wrong else "Every end result was the same.")
     if not wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,60 @@ def conditions() -> list[str]:
     ]
 
 
+def tried(name: str, rendered: Callable[[Report], list[str]]) -> list[str]:
+    """What a script of robustness left, or that it left nothing."""
+    if not (RESULTS / "robustness" / f"{name}.json").exists():
+        return [f"Not recorded yet: `python scripts/{name}.py --record`."]
+    return rendered(load(f"robustness/{name}.json"))
+
+
+def made_by(found: Report) -> str:
+    """The command behind a table, and the commit it ran at."""
+    altered = ", with changes" if found["altered"] else ""
+    return f"`{found['command']}` at commit `{found['commit'][:12]}`{altered}"
+
+
+def kills_table(found: Report) -> list[str]:
+    """What became of commands that were killed, with the command that killed them."""
+    rows = found["commands"]
+    lines = [
+        "| command | kills | a worker first | left to finish | different results | orphans |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{row['words']}` | {row['kills']} | {row['of_workers']} | {row['rounds']} "
+        f"| {row['different']} | {row['orphans']} |"
+        for row in rows
+    ]
+    total = sum(row["kills"] for row in rows)
+    asked = int(found["command"].partition("--kills ")[2].split()[0])
+    stopped = f", stopped before the {asked} it was asked for" if total < asked else ""
+    return [*lines, "", f"{total} kills, by {made_by(found)}{stopped}."]
+
+
+def fuzz_table(found: Report) -> list[str]:
+    """How many files of each kind were damaged."""
+    lines = ["| file | cases | wrong |", "|---|---|---|"]
+    for row in found["tests"]:
+        name = row["test"].removeprefix("test_").replace("_", " ")
+        lines.append(f"| {name} | {row['passing'] + row['failing']} | {row['failing']} |")
+    return [*lines, "", f"{found['cases']:,} cases, seed {found['seed']}, by {made_by(found)}."]
+
+
+def soak_sentence(found: Report) -> list[str]:
+    """How memory went over very many steps."""
+    part = 1 - found["beginning"]
+    return [
+        f"Over the last {part:.0%} of {found['steps']:,} training steps of {len(found['models'])}",
+        f"models in turn, resident memory rose by {found['rise']:.2f} MB along a fitted line",
+        f"(allowed {found['allowed']:g} MB), by {made_by(found)}.",
+    ]
+
+
 BLOCKS = {
+    "kills": lambda: tried("kill", kills_table),
+    "fuzz": lambda: tried("fuzz", fuzz_table),
+    "soak": lambda: tried("soak", soak_sentence),
     "speed": speed_table,
     "memory": memory_table,
     "accuracy": lambda: accuracy_table("benchmark.json"),

@@ -9,7 +9,6 @@ is fitted. Run it from the top of the repository, and see exit code 0 or 1:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from robustness import record
 from torch.nn import functional as F
 
 import toreqprop as teq
@@ -79,7 +79,7 @@ def rise(found: list[tuple[int, float]]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--output", type=Path, help="JSON file for the measurements")
+    parser.add_argument("--record", action="store_true", help="write results/robustness/soak.json")
     options = parser.parse_args()
     if options.steps < 100:
         parser.error("--steps must be >= 100, or there is no line to fit")
@@ -88,9 +88,10 @@ def main() -> int:
     risen = rise(found)
     flat = risen <= ALLOWED
     print(f"{'flat' if flat else 'NOT FLAT'}: {risen:+.2f} MB, allowed {ALLOWED:+.0f} MB")
-    if options.output is not None:
-        record = {"steps": options.steps, "rise": risen, "allowed": ALLOWED, "memory": found}
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
+    if options.record:
+        memory = [{"step": step, "megabytes": round(size, 1)} for step, size in found]
+        about = {"steps": options.steps, "models": list(models()), "beginning": BEGINNING}
+        print(record("soak", {**about, "rise": risen, "allowed": ALLOWED, "memory": memory}))
     return 0 if flat else 1
 
 

@@ -167,7 +167,7 @@ def test_sweeps_do_not_grow_with_depth_where_the_couplings_are_bounded() -> None
     counts = []
     for layers in (4, 16):
         torch.manual_seed(0)
-        model = teq.HopfieldMLP([12, *[8] * layers, 5], start="identity", exact_norm=True)
+        model = teq.HopfieldMLP([12, *[8] * layers, 5], start="identity", bound="exact")
         counts.append(model.equilibrium(torch.randn(9, 12)).steps)
     assert counts[1] <= 3 * counts[0]
 

@@ -19,7 +19,7 @@ from safetensors.torch import save as serialise
 from typer.testing import CliRunner
 
 import toreqprop as teq
-from toreqprop import checkpoint
+from toreqprop import checkpoint, kernels
 from toreqprop.checkpoint import JSON_NAME, load
 from toreqprop.cli import app
 from toreqprop.cli.resume import lock_folder
@@ -232,6 +232,13 @@ def test_the_limits_leave_room_for_models_in_use(
     checkpoint.save(tmp_path, checkpoint.Checkpoint(model))
     found = load(tmp_path).model.state_dict()
     assert all(torch.equal(found[key], tensor) for key, tensor in model.state_dict().items())
+
+
+def test_the_first_thing_a_process_does_may_be_to_load(tmp_path: Path) -> None:
+    """What a kernel sets up once, larger than this model, is not taken for a part of it."""
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(teq.LoopedMLP(2, 3, 2)))
+    kernels._build.cache_clear()
+    assert isinstance(load(tmp_path).model, teq.LoopedMLP)
 
 
 def test_a_stack_of_a_million_layers_is_not_built(tmp_path: Path) -> None:

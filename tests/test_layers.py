@@ -25,8 +25,9 @@ LAYERS: list[set[str]] = [
     {"energies"},
     {"kernels"},
     {"solution"},
-    {"sealed"},
-    {"checks", "frugal", "private_generator", "processes", "reading"},
+    {"frugal", "sealed"},
+    {"private_generator", "processes", "reading"},
+    {"checks"},
     {"atomic", "errors", "tracing", "progress_bars", "templates"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

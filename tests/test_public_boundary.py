@@ -14,38 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import toreqprop as teq
+from tests.nonsense import NONSENSE, unrefused
 from toreqprop import checkpoint, plots, sklearn, tasks, training
 from toreqprop.errors import TorEqPropError
 from toreqprop.tasks.tables import read_table
 from toreqprop.training import TrainingConfig
-
-NONSENSE: dict[str, Any] = {
-    "None": None,
-    "text": "nonsense",
-    "empty text": "",
-    "negative": -1,
-    "zero": 0,
-    "fraction": 2.5,
-    "nan": float("nan"),
-    "infinite": float("inf"),
-    "true": True,
-    "empty list": [],
-    "list": [1, "a", None],
-    "empty dict": {},
-    "dict": {"a": 1},
-    "object": object(),
-    "function": lambda *arguments: None,
-    "class": int,
-    "vector": torch.zeros(3),
-    "scalar": torch.tensor(1.0),
-    "no samples": torch.zeros(0, 6),
-    "array": np.zeros((2, 2)),
-}
 
 torch.manual_seed(0)
 MODEL = teq.LoopedMLP(6, 5, 3)
@@ -166,7 +143,7 @@ PLAIN = {
     *MODELS,
     "TASKS", "Task", "Standardiser", "Epoch", "History", "RelaxationMonitor", "Checkpoint",
 }  # fmt: skip
-"""Tables and containers that take what they are given; models have a test of their own."""
+"""Tables and containers that take what they are given; models are in `test_model_boundary`."""
 
 
 FUNCTIONS = {"policy", "draw", "loss", "on_epoch", "on_step", "on_checkpoint"}
@@ -211,20 +188,7 @@ def test_nonsense_is_refused_in_a_sentence(
     monkeypatch.chdir(tmp_path)  # a text may be taken for the name of a folder to write to
     call, entry = getattr(module, name), GOOD[module][name]
     consume(call(**entry(tmp_path)))
-    wrong = []
-    for argument in entry(tmp_path):
-        for kind, value in NONSENSE.items():
-            if kind == "class" and argument in FUNCTIONS:
-                continue
-            arguments = entry(tmp_path) | {argument: value}
-            try:
-                consume(call(**arguments))
-            except TorEqPropError as error:
-                if "\n" in str(error):
-                    wrong.append(f"{argument} = {kind}: several lines, {error}")
-            except Exception as error:
-                text = " ".join(str(error).split())[:90]
-                wrong.append(f"{argument} = {kind}: {type(error).__name__} {text}")
+    wrong = unrefused(lambda **given: consume(call(**given)), lambda: entry(tmp_path), FUNCTIONS)
     assert not wrong, "\n".join(wrong)
 
 

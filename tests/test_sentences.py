@@ -52,7 +52,10 @@ def test_an_empty_argument_is_no_folder(
 PLOTS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
 
 
-@pytest.mark.parametrize("command", [*(["plot", kind] for kind in PLOTS), ["sweep-beta"]])
+DRAWING = [*(["plot", kind] for kind in PLOTS), ["sweep-beta"], ["memory"], ["speed", "--scaling"]]
+
+
+@pytest.mark.parametrize("command", DRAWING, ids=" ".join)
 def test_without_matplotlib_nothing_is_measured_for_a_figure(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +65,8 @@ def test_without_matplotlib_nothing_is_measured_for_a_figure(
     monkeypatch.setattr("toreqprop.plots.style.find_spec", lambda name: None)
     monkeypatch.setattr("toreqprop.cli.plot.get", measured)
     monkeypatch.setattr("toreqprop.bench.beta_sweep.sweep_beta", measured)
+    monkeypatch.setattr("toreqprop.bench.memory.measure", measured)
+    monkeypatch.setattr("toreqprop.bench.scaling.measure", measured)
     monkeypatch.chdir(tmp_path)
     assert 'Figures need matplotlib: run `pip install "toreqprop[bench]"`.' in refuse(*command)
 

@@ -221,7 +221,7 @@ def test_refuses_bad_tokens_in_one_sentence(case: str) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"variant": "recurrent"}, "one of energy, attention, stacked"),
+        ({"variant": "recurrent"}, '"energy" or "attention" or "stacked"'),
         ({"variant": "attention", "layers": 2}, "stacked"),
         ({"layers": 0}, "layers must be >= 1"),
         ({"feedback": 0.0}, "feedback must be"),

@@ -32,6 +32,7 @@ from toreqprop.energies import ACTIVATIONS, POOLINGS
 from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.frugal import build_within
 from toreqprop.gradients import ESTIMATORS
+from toreqprop.kernels import get_kernel
 from toreqprop.models import MODELS, BackpropMLP
 from toreqprop.reading import read_regular
 from toreqprop.solvers import SOLVERS
@@ -300,7 +301,10 @@ def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CheckpointError(f"there is no dtype {dtype!r}.")
     config = decode(described["config"])
+    if "exact_norm" in config:  # the name of version 0.1
+        config["bound"] = "exact" if config.pop("exact_norm") else "proven"
     _check_roles(config)
+    get_kernel("auto")  # made once in a process, and no part of what is limited here
     largest = max((t.numel() for t in weights.values()), default=0)
     model = build_within(lambda: NETWORKS[name](**config), largest, len(weights)).to(_DTYPES[dtype])
     for key, tensor in model.state_dict().items():

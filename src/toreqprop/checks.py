@@ -40,7 +40,7 @@ def number(
 
 def between(name: str, value: Any, low: float, high: float, *, typical: str = "") -> float:
     """``value`` as a float above ``low`` and at most ``high``."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    plain = isinstance(value, Real) and not isinstance(value, bool)
     fits = plain and low < value <= high
     if not fits:
         hint = f" Typical: {typical}." if typical else ""
@@ -125,8 +125,10 @@ def path(name: str, value: Any) -> Path:
     return Path(found)
 
 
-def instance(name: str, value: Any, kind: type, remedy: str) -> None:
-    """Refuse an object of another class."""
+def instance(name: str, value: Any, kind: type, remedy: str, *, optional: bool = False) -> None:
+    """Refuse an object of another class; None is fine where it is optional."""
+    if value is None and optional:
+        return
     if not isinstance(value, kind):
         raise InvalidInputError(f"{name} must be a {kind.__name__}, got {shown(value)}: {remedy}.")
 
@@ -141,9 +143,10 @@ def scalar_loss(value: Any) -> Tensor:
     return value
 
 
-def generator(name: str, value: Any) -> None:
-    """Refuse what draws no random numbers."""
-    instance(name, value, torch.Generator, "use torch.Generator().manual_seed(0)")
+def generator(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what draws no random numbers; None is fine where it is optional."""
+    remedy = "use torch.Generator().manual_seed(0)"
+    instance(name, value, torch.Generator, remedy, optional=optional)
 
 
 def shown(value: Any) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from toreqprop.errors import InvalidInputError
+from toreqprop.private_generator import drawing_from
 
 T = TypeVar("T")
 
@@ -67,5 +68,5 @@ def build_within(build: Callable[[], T], largest: int, count: int) -> T:
         TooLargeError: it would be larger; nothing large was allocated or initialised.
     """
     limits = _Limits(_FACTOR * largest + _ROOM, CALLS_PER_TENSOR * count)
-    with torch.random.fork_rng(devices=[]), limits:
+    with drawing_from(torch.Generator()), limits:
         return build()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-T = TypeVar("T")
+from toreqprop import checks
 
 _DRAWING = frozenset(
     {
@@ -38,7 +38,12 @@ class _Drawing(TorchFunctionMode):
 
 
 def drawing_from(generator: torch.Generator | None) -> AbstractContextManager[Any]:
-    """Within it, what this thread draws comes from ``generator``; None leaves all as it is."""
+    """Within it, what this thread draws comes from ``generator``; None leaves all as it is.
+
+    torch's global generator is shared by all threads. Within this it is not moved, and what others
+    draw from it meanwhile does not matter; a seed means the same numbers in either.
+    """
+    checks.generator("generator", generator, optional=True)
     return nullcontext() if generator is None else _Drawing(generator)
 
 
@@ -58,13 +63,3 @@ def noise_from(generator: torch.Generator) -> Iterator[None]:
         yield
     finally:
         _noise.reset(token)
-
-
-def build_from_seed(build: Callable[[], T], seed: int) -> T:
-    """What ``build`` builds after ``torch.manual_seed(seed)``, without torch's global generator.
-
-    That generator is shared by all threads; here neither is it changed, nor does it matter what
-    others draw from it meanwhile.
-    """
-    with drawing_from(torch.Generator().manual_seed(seed)):
-        return build()

@@ -11,7 +11,7 @@ from toreqprop.hardware import Ngspice, SpiceError
 
 @pytest.fixture(scope="session")
 def ngspice() -> Ngspice:
-    found = Ngspice(timeout=120)
+    found = Ngspice(timeout=86_400)  # no clock decides: the machine may be busy
     try:
         found.path()
     except SpiceError as missing:

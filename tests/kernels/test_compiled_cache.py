@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -39,20 +40,52 @@ for kind in (caching.CompileResultCacheImpl, caching.CodeLibraryCacheImpl):
 """
 
 
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+IN_A_WORKER = """
+import multiprocessing
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("fork").Process(target=exec, args=(CODE, {}))
+    worker.start()
+    worker.join()
+"""
+
+
+def run(code: str, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), **settings}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
 
 
-def test_the_same_bits_cold_and_warm(tmp_path: Path) -> None:
-    cold, warm = (run(TRAIN, tmp_path / "cache").stdout for _ in range(2))
-    assert any((tmp_path / "cache").rglob("*.nbc"))  # there was something to be warm from
-    assert cold == warm
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a training gives whose code is compiled for it, and where that code is kept."""
+    folder = tmp_path_factory.mktemp("cache")
+    return run(TRAIN, folder).stdout, folder
 
 
-def test_without_a_place_for_a_cache_it_compiles_and_says_so(tmp_path: Path) -> None:
-    found = run(NOWHERE + TRAIN, tmp_path / "cache")
+def test_the_same_bits_cold_and_warm(cold: tuple[str, Path]) -> None:
+    said, folder = cold
+    assert any(folder.rglob("*.nbc"))  # there is something to be warm from
+    assert run(TRAIN, folder).stdout == said
+
+
+def test_without_a_place_for_a_cache_it_compiles_and_says_so(
+    cold: tuple[str, Path], tmp_path: Path
+) -> None:
+    found = run(NOWHERE + TRAIN, tmp_path)
     assert found.stderr.count("Compiled code cannot be kept") == 1
-    assert found.stdout == run(TRAIN, tmp_path / "cache").stdout
+    assert found.stdout == cold[0]
+
+
+def test_workers_do_not_say_it_again(tmp_path: Path) -> None:
+    load = NOWHERE + "import toreqprop.kernels.loops"
+    assert "cannot be kept" in run(load, tmp_path).stderr
+    assert run(f"CODE = {load!r}" + IN_A_WORKER, tmp_path).stderr == ""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the processor is named for these")
+def test_the_same_bits_from_code_for_another_processor(
+    cold: tuple[str, Path], tmp_path: Path
+) -> None:
+    """What Numba compiles for the oldest of this kind rounds as what it compiles for this one."""
+    assert run(TRAIN, tmp_path, NUMBA_CPU_NAME="generic").stdout == cold[0]

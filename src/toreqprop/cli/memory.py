@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toreqprop.bench import memory as bench
+from toreqprop.plots.style import need_matplotlib
 
 
 def memory(
@@ -26,6 +27,7 @@ def memory(
     Examples:
       toreqprop memory --output results
     """
+    need_matplotlib()  # before anything is measured
     total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("one process for each point", total=total)

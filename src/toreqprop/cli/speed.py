@@ -14,6 +14,7 @@ from rich.table import Table
 from toreqprop.bench import scaling as scaling_bench
 from toreqprop.bench import speed as bench
 from toreqprop.bench.deq_baseline import deq_available
+from toreqprop.plots.style import need_matplotlib
 
 
 def speed(
@@ -46,6 +47,8 @@ def speed(
         raise typer.BadParameter(f'--against knows "torchdeq", not {against!r}.')
     if against and not deq_available():
         raise typer.BadParameter("torchdeq is not installed: pip install torchdeq.")
+    if scaling:
+        need_matplotlib()  # before anything is measured
     setup = bench.Setup(
         radius=radius,
         tol=tol,

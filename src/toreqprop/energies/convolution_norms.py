@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 
 SQUARINGS = 4
 
@@ -52,9 +52,7 @@ class ConvolutionBall(nn.Module):
 
     def __init__(self, radius: float) -> None:
         super().__init__()
-        if not radius > 0:
-            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.1 to 0.95.")
-        self.radius = radius
+        self.radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
 
     def forward(self, kernel: Tensor) -> Tensor:
         return kernel / (convolution_bound(kernel) / self.radius).clamp_min(1.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory
 
@@ -35,9 +35,7 @@ class SpectralBall(nn.Module):
 
     def __init__(self, radius: float, exact: bool = False) -> None:
         super().__init__()
-        if not radius > 0:
-            raise InvalidInputError(f"radius must be > 0, got {radius}. Typical: 0.1 to 0.95.")
-        self.radius = radius
+        self.radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
         self.exact = exact
 
     def forward(self, weight: Tensor, symmetric: bool | None = None) -> Tensor:
@@ -89,6 +87,7 @@ class SymmetricBall(nn.Module):
         super().__init__()
         self.symmetric = Symmetric()
         self.ball = SpectralBall(radius)
+        checks.flag("compiled", compiled)
         self.compiled = compiled and compiled_available()
 
     def forward(self, weight: Tensor) -> Tensor:

@@ -84,6 +84,7 @@ class GradientEstimator(ABC):
     def softer(self, factor: float) -> GradientEstimator:
         """The same estimator with a nudge ``factor`` times weaker: its bias falls as
         ``factor^order``, its rounding error grows. Oracles return themselves."""
+        checks.number("factor", factor, 0, above=True, typical="30")
         if not hasattr(self, "beta"):
             return self
         return replace(self, beta=self.beta / factor)  # type: ignore[type-var]

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 from functools import cache
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.kernels.base import Kernel
 from toreqprop.kernels.reference_kernel import NumpyKernel
@@ -30,7 +31,7 @@ def get_kernel(name: str | None) -> Kernel | None:
     """
     if name is not None and (not isinstance(name, str) or name not in ("auto", *KERNELS)):
         raise InvalidInputError(
-            f"kernel must be one of auto, {', '.join(KERNELS)} or None, got {name!r}."
+            f"kernel must be one of auto, {', '.join(KERNELS)} or None, got {checks.shown(name)}."
         )
     return _build(name)
 

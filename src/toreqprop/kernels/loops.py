@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 from typing import Any
 
 import numba
@@ -26,10 +27,12 @@ def _can_cache() -> bool:
     try:
         numba.njit(cache=True)(_probe)
     except RuntimeError:
-        logging.getLogger("toreqprop").warning(
-            "Compiled code cannot be kept, as neither the package nor the home folder can be "
-            "written: it is compiled anew in every process. To change that, set NUMBA_CACHE_DIR."
-        )
+        if multiprocessing.parent_process() is None:  # said once, not by every worker
+            logging.getLogger("toreqprop").warning(
+                "Compiled code cannot be kept, as neither the package nor the home folder can be "
+                "written: it is compiled anew in every process. To change that, set "
+                "NUMBA_CACHE_DIR."
+            )
         return False
     return True
 

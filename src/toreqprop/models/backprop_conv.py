@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from toreqprop.energies import (
@@ -11,6 +12,7 @@ from toreqprop.energies import (
     Pooling,
 )
 from toreqprop.models.hopfield_conv import check_images, plan_layers
+from toreqprop.private_generator import drawing_from
 
 
 class BackpropConvNet(nn.Module):
@@ -29,11 +31,13 @@ class BackpropConvNet(nn.Module):
         kernel_size: int = 5,
         pooling: Pooling | Sequence[Pooling] | None = None,
         activation: Activation | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.plan = plan_layers(image, channels, classes, kernel_size, pooling)
         self.feed_forward = self.plan.energy(activation)
-        *layers, self.readout = self.plan.build()
+        with drawing_from(generator):
+            *layers, self.readout = self.plan.build()
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:

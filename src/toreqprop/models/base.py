@@ -198,6 +198,7 @@ class EquilibriumModel(nn.Module, ABC):
             x = x.to(next(self.parameters()).dtype)
         with full_precision(device):
             self.check_input(x)
+            checks.instance("trace", trace, Trace, "use Trace()", optional=True)
             settings = Settings(
                 self.field,
                 self.solver,
@@ -226,13 +227,17 @@ class EquilibriumModel(nn.Module, ABC):
 
     def register_relaxation_hook(self, hook: Hook) -> int:
         """Call ``hook(phase, solution)`` after every relaxation; returns a key to remove it."""
+        checks.function("hook", hook)
         key = next(self._hook_ids)
         self._hooks[key] = hook
         return key
 
     def remove_relaxation_hook(self, key: int) -> None:
         """Undo :meth:`register_relaxation_hook`."""
-        del self._hooks[key]
+        if type(key) is not int or self._hooks.pop(key, None) is None:
+            raise InvalidInputError(
+                f"There is no hook {checks.shown(key)}: use what register_relaxation_hook returned."
+            )
 
     def estimated_parameters(self) -> list[str]:
         """Names of the parameters the estimator trains: those the field depends on.

@@ -75,14 +75,19 @@ class Constrained(nn.Module):
 
 
 def balls(
-    bound: Bound, radius: float, shape: tuple[int, ...], *, symmetric: bool = False
+    bound: Bound,
+    radius: float,
+    shape: tuple[int, ...],
+    *,
+    symmetric: bool = False,
+    compiled: bool = True,
 ) -> list[nn.Module]:
     """The constraints that keep a matrix of this shape below a norm (and symmetric)."""
     checks.choice("bound", bound, get_args(Bound))
     if bound == "tight":
-        return [TightBall(radius, shape, symmetric=symmetric)]
+        return [TightBall(radius, shape, symmetric=symmetric, compiled=compiled)]
     if bound == "proven" and symmetric:
-        return [SymmetricBall(radius)]
+        return [SymmetricBall(radius, compiled=compiled)]
     ball = SpectralBall(radius, exact=bound == "exact")
     return [Symmetric(), ball] if symmetric else [ball]
 

@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import (
     Activation,
     AveragePooling,
@@ -27,6 +28,7 @@ from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import constrained, convolution_balls, weight_and_bias
 from toreqprop.models.hopfield_mlp import chain_norm
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
 
@@ -53,6 +55,7 @@ class HopfieldConvNet(EquilibriumModel):
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
         bound: how the kernels' norms are kept: "proven" or "tight", as in `LoopedMLP`.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
@@ -76,10 +79,13 @@ class HopfieldConvNet(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
         plan = plan_layers(image, channels, classes, kernel_size, pooling)
-        if not 0 < feedback <= 1:
-            raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}. Typical: 0.1.")
+        checks.flag("spectral_norm", spectral_norm)
+        checks.choice("bound", bound, get_args(Bound))
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        feedback = checks.between("feedback", feedback, 0, 1, typical="0.1")
         super().__init__(
             plan.energy(activation, feedback),
             gradient=gradient,
@@ -91,7 +97,8 @@ class HopfieldConvNet(EquilibriumModel):
         self.plan, self.feedback = plan, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
         self.bound: Bound = bound
-        first, *upper, self.readout = plan.build()
+        with drawing_from(generator):
+            first, *upper, self.readout = plan.build()
         self.layers = nn.ModuleList([first])
         for layer, pooled in zip(upper, plan.poolings[1:], strict=True):
             limit = coupling_limit(radius, len(plan.maps) - 1, pooled) / feedback**0.5
@@ -127,12 +134,13 @@ class HopfieldConvNet(EquilibriumModel):
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> HopfieldConvNet:
         """Rows are square grey images; ``hidden`` counts the channels of the last layer."""
-        side = math.isqrt(features)
+        side = math.isqrt(checks.whole_number("features", features, 1))
         if side * side != features:
             raise InvalidInputError(
                 f"A HopfieldConvNet takes rows that are square images, not {features} features."
             )
-        count = 2 if layers is None else layers
+        count = 2 if layers is None else checks.whole_number("layers", layers, 1)
+        hidden = checks.whole_number("hidden", hidden, 1)
         channels = [max(1, hidden >> (count - 1 - layer)) for layer in range(count)]
         return cls((1, side, side), channels, outputs, **options)
 
@@ -161,6 +169,7 @@ class ConvolutionalPlan:
     poolings: tuple[Pooling, ...]
 
     def energy(self, activation: Activation | None, feedback: float = 1.0) -> StackEnergy:
+        checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
         if activation is None:
             jumps = any(pooling.curvature is None for pooling in self.poolings[1:])
             activation = Sigmoid() if jumps else Tanh()
@@ -189,23 +198,22 @@ def plan_layers(
     Raises:
         InvalidInputError: sizes that build no network, with what to change.
     """
-    if len(image) != 3 or min(image) < 1:
+    image = checks.sizes("image", image, 3, "(1, 28, 28) (channels, height, width)")
+    if len(image) != 3:
         raise InvalidInputError(
-            f"image must be channels, height and width, such as (1, 28, 28); got {tuple(image)}."
+            f"image must be channels, height and width, such as (1, 28, 28); got {image}."
         )
-    if len(channels) < 1 or min(channels) < 1 or classes < 1:
-        raise InvalidInputError(
-            f"channels needs at least one layer, and all sizes must be >= 1; got "
-            f"channels={list(channels)}, classes={classes}."
-        )
-    if kernel_size < 1 or kernel_size % 2 == 0:
+    channels = checks.sizes("channels", channels, 1, "[32, 64]")
+    classes = checks.whole_number("classes", classes, 1)
+    if checks.whole_number("kernel_size", kernel_size, 1) % 2 == 0:
         raise InvalidInputError(f"kernel_size must be odd, got {kernel_size}. Typical: 3 or 5.")
     if pooling is None or isinstance(pooling, Pooling):
         pooling = [AveragePooling() if pooling is None else pooling] * len(channels)
-    if len(pooling) != len(channels):
+    one_each = isinstance(pooling, Sequence) and len(pooling) == len(channels)
+    if not one_each or not all(isinstance(pooled, Pooling) for pooled in pooling):
         raise InvalidInputError(
-            f"pooling must be one for all layers or one for each of the {len(channels)}, "
-            f"got {len(pooling)}."
+            f"pooling must be one such as AveragePooling() for all layers or one for each of the "
+            f"{len(channels)}, got {checks.shown(pooling)}."
         )
     maps = [(image[0], image[1], image[2])]
     for width, pooled in zip(channels, pooling, strict=True):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from toreqprop import checks
 from toreqprop.energies import (
     Activation,
     Bound,
@@ -20,10 +21,10 @@ from toreqprop.energies import (
     StackEnergy,
     Tanh,
 )
-from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, balls, constrained, weight_and_bias
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
@@ -48,6 +49,7 @@ class HopfieldMLP(EquilibriumModel):
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
             in a norm that weights the layers.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, sizes[0]), output (batch, sizes[-1]).
@@ -69,18 +71,16 @@ class HopfieldMLP(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
-        if len(sizes) < 3 or min(sizes) < 1:
-            raise InvalidInputError(
-                f"sizes must be inputs, at least one hidden layer and outputs, all >= 1, such as "
-                f"[784, 1024, 10]; got {list(sizes)}."
-            )
-        if output not in ("readout", "free"):
-            raise InvalidInputError(f'output must be "readout" or "free", got {output!r}.')
-        if start not in ("random", "identity"):
-            raise InvalidInputError(f'start must be "random" or "identity", got {start!r}.')
-        if not 0 < feedback <= 1:
-            raise InvalidInputError(f"feedback must be in (0, 1], got {feedback}.")
+        sizes = checks.sizes("sizes", sizes, 3, "[784, 1024, 10] (inputs, hidden, outputs)")
+        checks.choice("output", output, ("readout", "free"))
+        checks.choice("start", start, ("random", "identity"))
+        checks.flag("spectral_norm", spectral_norm)
+        checks.choice("bound", bound, get_args(Bound))
+        checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        feedback = checks.between("feedback", feedback, 0, 1)
         super().__init__(
             StackEnergy(
                 (LinearCoupling(),) * (len(sizes) - (output == "readout") - 1),
@@ -93,7 +93,7 @@ class HopfieldMLP(EquilibriumModel):
             max_steps=max_steps,
             on_failure=on_failure,
         )
-        self.sizes = tuple(sizes)
+        self.sizes = sizes
         self.output: Output = output
         self.spectral_norm = spectral_norm
         self.radius = radius
@@ -101,9 +101,10 @@ class HopfieldMLP(EquilibriumModel):
         self.start: Start = start
         self.feedback = feedback
         free = self.sizes if output == "free" else self.sizes[:-1]
-        linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
+        with drawing_from(generator):
+            linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
+            self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
         self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
-        self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
         self.layers = nn.ModuleList(linear[:1])
         for layer in linear[1:]:
@@ -144,6 +145,7 @@ class HopfieldMLP(EquilibriumModel):
             "tol": 1e-6,
             "max_steps": 1000,
         }
+        layers = checks.whole_number("layers", layers, 1)
         return cls([inputs, *[width] * layers, outputs], **(chosen | options))
 
     @property
@@ -163,7 +165,8 @@ class HopfieldMLP(EquilibriumModel):
     def for_rows(
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> HopfieldMLP:
-        return cls([features, *[hidden] * (2 if layers is None else layers), outputs], **options)
+        layers = 2 if layers is None else checks.whole_number("layers", layers, 1)
+        return cls([features, *[hidden] * layers, outputs], **options)
 
     @classmethod
     def example(cls, **options: Any) -> tuple[HopfieldMLP, Tensor, Tensor]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import (
     Bound,
     DenseEnergy,
@@ -20,6 +21,7 @@ from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, balls, weight_and_bias
 from toreqprop.models.readout import check_gain, read_out
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
 
@@ -38,6 +40,7 @@ class LoopedMLP(EquilibriumModel):
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
         gain: factor of the readout. States are bounded by one, so that confident outputs need
             large weights, which weight decay holds back; a gain of 10 or so frees them.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
     Shapes: input (batch, in_features), output (batch, out_features).
@@ -60,15 +63,16 @@ class LoopedMLP(EquilibriumModel):
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
         kernel: KernelName | None = "auto",
+        generator: torch.Generator | None = None,
     ) -> None:
-        for name, size in (
-            ("in_features", in_features),
-            ("hidden_features", hidden_features),
-            ("out_features", out_features),
-        ):
-            if size < 1:
-                raise InvalidInputError(f"{name} must be >= 1, got {size}.")
-        check_gain(gain)
+        in_features = checks.whole_number("in_features", in_features, 1)
+        hidden_features = checks.whole_number("hidden_features", hidden_features, 1)
+        out_features = checks.whole_number("out_features", out_features, 1)
+        checks.flag("spectral_norm", spectral_norm)
+        checks.choice("bound", bound, get_args(Bound))
+        checks.flag("symmetric", symmetric)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        gain = check_gain(gain)
         field: VectorField = DenseEnergy() if symmetric else DenseField()
         super().__init__(
             field,
@@ -87,17 +91,20 @@ class LoopedMLP(EquilibriumModel):
         self.bound: Bound = bound
         self.symmetric = symmetric
         self.gain = gain
-        self.input = nn.Linear(in_features, hidden_features)
-        weight = torch.randn(hidden_features, hidden_features)
-        self.recurrent = Constrained(
-            weight * (_INITIAL_GAIN / hidden_features**0.5), *self._constraints()
-        )
-        self.readout = nn.Linear(hidden_features, out_features)
+        with drawing_from(generator):
+            self.input = nn.Linear(in_features, hidden_features)
+            initial = torch.randn(hidden_features, hidden_features)
+            initial *= _INITIAL_GAIN / hidden_features**0.5
+            self.recurrent = Constrained(initial, *self._constraints())
+            self.readout = nn.Linear(hidden_features, out_features)
 
     def _constraints(self) -> list[nn.Module]:
         if self.spectral_norm:
             shape = (self.hidden_features, self.hidden_features)
-            return balls(self.bound, self.radius, shape, symmetric=self.symmetric)
+            compiled = self.kernel in ("auto", "numba")
+            return balls(
+                self.bound, self.radius, shape, symmetric=self.symmetric, compiled=compiled
+            )
         return [Symmetric()] if self.symmetric else []
 
     def system_parameters(self) -> Params:
@@ -119,7 +126,7 @@ class LoopedMLP(EquilibriumModel):
     def for_rows(
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> LoopedMLP:
-        if layers not in (None, 1):
+        if layers is not None and checks.whole_number("layers", layers, 1) != 1:
             raise InvalidInputError(f"A LoopedMLP has one hidden layer, not {layers}.")
         return cls(features, hidden, outputs, **options)
 

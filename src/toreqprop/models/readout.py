@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor, nn
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 
 
-def check_gain(gain: float) -> None:
-    """Refuse what is no factor."""
-    if not (math.isfinite(gain) and gain > 0):
-        raise InvalidInputError(f"gain must be > 0 and finite, got {gain}. Typical: 1 to 30.")
+def check_gain(gain: float) -> float:
+    """``gain`` where it is a factor."""
+    return checks.number("gain", gain, 0, above=True, typical="1 to 30")
 
 
 def read_out(layer: nn.Module, state: Tensor, gain: float) -> Tensor:

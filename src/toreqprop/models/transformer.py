@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.energies import (
     AttentionCoupling,
     AttentionEnergy,
@@ -28,6 +29,7 @@ from toreqprop.models.attention_blocks import (
     bounded_linear,
 )
 from toreqprop.models.base import EquilibriumModel, OnFailure
+from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
 
@@ -53,6 +55,7 @@ class EquilibriumTransformer(EquilibriumModel):
             in disguise.
         radius: bound on the spectral norms of the projections (``W_q``, ``W_k`` and, where there
             are any, ``W_v``, ``W_u``) and of the ``W`` between layers.
+        generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, length) of int64 tokens, output (batch, length, vocab_size).
@@ -75,14 +78,20 @@ class EquilibriumTransformer(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
-        _check_sizes(vocab_size=vocab_size, max_length=max_length, width=width, heads=heads)
+        for name, size in (
+            *(("vocab_size", vocab_size), ("max_length", max_length)),
+            *(("width", width), ("heads", heads)),
+        ):
+            checks.whole_number(name, size, 1)
+        checks.flag("causal", causal)
+        radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
         _check_variant(variant, layers, causal, feedback)
         if width % heads:
             raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
         layers = _DEFAULT_LAYERS[variant] if layers is None else layers
         field = _field(variant, layers, heads, causal, feedback)
-        swept = isinstance(field, StackEnergy)
         super().__init__(
             field,
             gradient=gradient,
@@ -95,7 +104,13 @@ class EquilibriumTransformer(EquilibriumModel):
         self.variant: Variant = variant
         self.layers, self.width, self.heads = layers, width, heads
         self.causal, self.feedback, self.radius = causal, feedback, radius
-        self.embedding = nn.Embedding(vocab_size, width)
+        with drawing_from(generator):
+            self._build(field)
+
+    def _build(self, field: VectorField) -> None:
+        """The parameters, drawn in this order."""
+        width, heads, max_length, radius = self.width, self.heads, self.max_length, self.radius
+        self.embedding = nn.Embedding(self.vocab_size, width)
         self.position = nn.Parameter(torch.randn(max_length, width) * EMBEDDING_SCALE)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_SCALE)
         make = {
@@ -104,11 +119,11 @@ class EquilibriumTransformer(EquilibriumModel):
             StackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
             AttentionStackField: lambda: FieldBlock(width, heads, max_length, radius),
         }[type(field)]
-        count = layers - 1 if swept else layers
+        count = self.layers - isinstance(field, StackEnergy)
         self.blocks = nn.ModuleList(make() for _ in range(count))
-        top_down = layers - 1 if variant == "stacked" and feedback > 0 else 0
-        self.top_down = nn.ModuleList(bounded_linear(width, feedback) for _ in range(top_down))
-        self.readout = nn.Linear(width, vocab_size)
+        top_down = self.layers - 1 if self.variant == "stacked" and self.feedback > 0 else 0
+        self.top_down = nn.ModuleList(bounded_linear(width, self.feedback) for _ in range(top_down))
+        self.readout = nn.Linear(width, self.vocab_size)
 
     def field_input(self, x: Tensor) -> Tensor:
         return self.embedding(x) + self.position[: x.shape[1]]
@@ -204,22 +219,15 @@ def _solver(field: VectorField) -> Solver:
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InvalidInputError(f"{name} must be >= 1, got {size}.")
-
-
 def _check_variant(variant: str, layers: int | None, causal: bool, feedback: float) -> None:
-    names = get_args(Variant)
-    if variant not in names:
-        raise InvalidInputError(f"variant must be one of {', '.join(names)}, got {variant!r}.")
-    if layers is not None and layers < 1:
-        raise InvalidInputError(f"layers must be >= 1, got {layers}.")
+    checks.choice("variant", variant, get_args(Variant))
+    if layers is not None:
+        checks.whole_number("layers", layers, 1)
     if variant == "attention" and layers not in (None, 1):
         raise InvalidInputError(
             f'variant="attention" has one layer, got layers={layers}: use variant="stacked".'
         )
+    feedback = checks.number("feedback", feedback, typical="0.2")
     if not 0 <= feedback <= 1 or (variant == "energy" and feedback == 0):
         raise InvalidInputError(
             f'feedback must be in (0, 1], or 0 with variant="stacked", got {feedback}.'

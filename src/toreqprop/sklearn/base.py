@@ -19,7 +19,6 @@ from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import LoopedMLP
-from toreqprop.private_generator import build_from_seed
 from toreqprop.sklearn.scaling import Scaling
 
 FLOATS = (np.float64, np.float32)
@@ -117,16 +116,15 @@ class EqPropEstimator(BaseEstimator):
         self._dtype = torch.float64 if x.dtype == np.float64 else torch.float32
         self._scaling = Scaling.fit(x, weight) if self.standardize else Scaling.identity()
         self._target_scaling = self._scale_target(target, weight)
-        self.model_ = build_from_seed(
-            lambda: LoopedMLP(
-                x.shape[1],
-                int(self.hidden_size),
-                self._outputs(),
-                radius=float(self.radius),
-                gradient=CenteredEP(float(self.beta)),
-                tol=float(self.relaxation_tol),
-            ),
-            int(self._random.randint(2**31 - 1)),
+        seed = int(self._random.randint(2**31 - 1))
+        self.model_ = LoopedMLP(
+            x.shape[1],
+            int(self.hidden_size),
+            self._outputs(),
+            radius=float(self.radius),
+            gradient=CenteredEP(float(self.beta)),
+            tol=float(self.relaxation_tol),
+            generator=torch.Generator().manual_seed(seed),
         ).to(self._dtype)
         self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
         self.loss_curve_: list[float] = []

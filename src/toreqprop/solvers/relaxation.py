@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed
@@ -34,6 +35,9 @@ def relax(
     trace: Trace | None = None,
 ) -> Solution:
     """One phase, from ``start`` or the field's own initial state, until ``solver`` is content."""
+    checks.instance("system", system, System, "use System.bind(field, x, params)")
+    checks.instance("solver", solver, Solver, "use FixedPoint()")
+    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
     chosen = _serving(kernel, system, solver) if trace is None and system.nudge is None else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
