@@ -67,9 +67,8 @@ def residual(width: int, classes: int) -> nn.Sequential:
 
     return nn.Sequential(
         nn.Conv2d(1, width, 3, padding=1), nn.ReLU6(),
-        *block(width, width), *block(width, width),
-        *block(width, 2 * width, 2), *block(2 * width, 2 * width),
-        *block(2 * width, 2 * width, 2), *block(2 * width, 2 * width),
+        *block(width, 2 * width, 2), *block(2 * width, 2 * width), *block(2 * width, 2 * width),
+        *block(2 * width, 2 * width, 2), *block(2 * width, 2 * width), *block(2 * width, 2 * width),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * width, classes),
     )  # fmt: skip
 
@@ -86,7 +85,7 @@ def depthwise(width: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(1, width, 3, padding=1, bias=False), nn.ReLU6(),
         *separable(width, 2 * width, 2), *separable(2 * width, 2 * width, 2),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * width, classes),
+        nn.Flatten(), nn.Linear(8 * width, classes),
     )  # fmt: skip
 
 

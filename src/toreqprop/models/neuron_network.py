@@ -81,9 +81,14 @@ class NeuronNetwork(EquilibriumModel):
         return {**found, "net": describe(self.net), "encoder": describe(self.encoder)}
 
     def field_input(self, x: Tensor) -> Tensor:
-        if self.encoder is not None:
-            x = self.encoder(x)
-        return _through(self.net, self.neurons.before, x)
+        return _through(self.net, self.neurons.before, self._encoded(x))
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        if self.encoder is None:
+            return x
+        code = self.encoder(x)
+        # A module of the user's may make numbers of a precision of its own.
+        return code.to(next(self.net.parameters()).dtype) if code.is_floating_point() else code
 
     def system_parameters(self) -> Params:
         found = []
@@ -96,7 +101,7 @@ class NeuronNetwork(EquilibriumModel):
         return _through(self.net, self.neurons.after, state[-1])
 
     def feedforward(self, x: Tensor) -> Tensor:
-        return self.net(x if self.encoder is None else self.encoder(x))
+        return self.net(self._encoded(x))
 
     def check_input(self, x: Tensor) -> None:
         check_tensor(x)
