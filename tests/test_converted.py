@@ -353,6 +353,24 @@ def test_max_pooling_of_states_that_can_be_negative_is_refused() -> None:
     assert teq.convert(net(nn.Conv2d(3, 3, 3), nn.Tanh(), nn.MaxPool2d(2)))
 
 
+@pytest.mark.parametrize(("activation", "settles"), [(nn.Tanh, False), (nn.ReLU6, True)])
+def test_why_it_is_refused(
+    activation: type[nn.Module], settles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where states can be negative the winner of a window loses by winning, for ever."""
+    monkeypatch.setattr("toreqprop.models.neurons._check_pooling", lambda way, activation: None)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), activation(),
+        nn.Conv2d(4, 4, 3, padding=1), activation(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 3, padding=1), activation(), nn.Flatten(), nn.Linear(64, 4),
+    )  # fmt: skip
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(2)
+    model = teq.convert(net, tol=1e-5, max_steps=300, on_failure="ignore")
+    assert model.equilibrium(torch.randn(32, *SHAPE)).converged == settles
+
+
 @pytest.mark.parametrize("feedback", [0, -0.1, 1.5, float("nan"), True, "weak", None])
 def test_a_feedback_that_is_none_is_refused(feedback: object) -> None:
     with pytest.raises(teq.InvalidInputError, match=r"feedback must be in \(0, 1\], got") as error:
@@ -452,6 +470,14 @@ class TestPlainData:
         x, _ = batch()
         assert not torch.equal(other(x), model(x))
         assert torch.equal(other.to_sequential()(x), other.net(x))
+
+
+def test_estimators_that_need_analytic_neurons_are_refused_by_theirs() -> None:
+    x, y = batch()
+    assert teq.certify(teq.convert(NETWORKS["lenet"](3, 4), gradient=teq.HolomorphicEP()), x, y).ok
+    model = teq.convert(NETWORKS["sequence"](3, 4), gradient=teq.HolomorphicEP())
+    with pytest.raises(teq.UnsupportedModelError, match="StackEnergy with ClippedReLU"):
+        model(x).sum().backward()
 
 
 def test_layers_of_a_network_in_words() -> None:

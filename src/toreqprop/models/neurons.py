@@ -74,7 +74,9 @@ class Neurons:
         """The energy of these layers."""
         return StackEnergy(
             tuple(way.coupling for way in self.ways),
-            feedback=feedback,
+            # What is said of all of them is said of the steepest, and of one that is not analytic.
+            max(self.activations, key=lambda a: (a.slope, not a.analytic)),
+            feedback,
             activations=self.activations,
             skips=tuple(Skip(way.source, way.target, way.coupling) for way in self.skips),
         )
