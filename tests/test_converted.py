@@ -236,6 +236,35 @@ def test_modules_without_neurons_between_are_one_coupling() -> None:
     assert teq.certify(model, x, y).ok
 
 
+def test_modules_that_appear_twice_are_two_layers() -> None:
+    """One activation object for all layers is common; one weight for two layers is allowed."""
+    act, shared = nn.Tanh(), nn.Linear(7, 7)
+    net = nn.Sequential(nn.Linear(6, 7), act, shared, act, shared, act, nn.Linear(7, 4)).double()
+    model = teq.convert(net, feedback=0.3, tol=1e-10, max_steps=2000)
+    assert len(model.neurons.ways) == 3
+    x, y = torch.randn(5, 6).double(), torch.randint(0, 4, (5,))
+    pass_upwards = teq.EquilibriumModel.feedforward(model, x)
+    assert pass_upwards is not None
+    assert torch.allclose(pass_upwards, net(x), rtol=1e-12)
+    assert teq.certify(model, x, y).min_cosine > 0.9999
+    assert model.config()["net"] is net  # plain data would untie them
+
+
+def test_a_shortcut_pools_by_averages() -> None:
+    body = nn.Conv2d(3, 3, 3, 2, padding=1)
+    for pool, fits in ((nn.AvgPool2d(2), True), (nn.MaxPool2d(2), False)):
+        net = nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1), nn.ReLU6(),
+            teq.Residual(body, nn.Sequential(nn.Identity(), pool)), nn.ReLU6(),
+            nn.Flatten(), nn.Linear(48, 4),
+        )  # fmt: skip
+        if fits:
+            assert teq.certify(teq.convert(net), *batch()).ok
+        else:
+            with pytest.raises(teq.UnsupportedModelError, match=r"2\.shortcut\.1.*average pooling"):
+                teq.convert(net)
+
+
 class TestInFront:
     def test_what_cannot_settle_stays_in_front(self) -> None:
         """An embedding, batch norm and dropout are ordinary torch, trained with the rest."""

@@ -34,8 +34,11 @@ _LEFT_OUT = {"self", "device", "dtype", "min_value", "max_value", "_weight", "_f
 
 def describe(module: nn.Module | None) -> Any:
     """Plain data that `build` makes a module of the same kind and sizes from, weights apart; the
-    module itself where a part of it is not `KNOWN`."""
-    plain = None if module is None else _described(module)
+    module itself where a part of it is not `KNOWN` or two parts share their weights."""
+    if module is None:
+        return None
+    named = (len(list(module.named_parameters(remove_duplicate=d))) for d in (True, False))
+    plain = _described(module) if len(set(named)) == 1 else None
     return module if plain is None else plain
 
 

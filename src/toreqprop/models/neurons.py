@@ -134,7 +134,9 @@ def read(net: nn.Sequential) -> Neurons:
 
 def _modules(net: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The modules in the order they are called, sequential ones inside opened."""
-    for name, module in net.named_children():
+    for name, module in net._modules.items():  # also those that appear twice
+        if module is None:
+            continue
         if type(module) is nn.Sequential:
             yield from _modules(module, f"{prefix}{name}.")
         else:
@@ -185,19 +187,17 @@ class _Reader:
         source = len(self.ways) - 1
         self.add(module.body, f"{name}.body")
         self.activated = False
-        past = [] if module.shortcut is None else list(_inside(module.shortcut, f"{name}.shortcut"))
-        parts = [_part(m, n) for n, m in past if type(m) is not nn.Identity]
+        parts = []
+        for n, m in _inside(module.shortcut, f"{name}.shortcut"):
+            parts.append(_part(m, n))
+            if isinstance(parts[-1].coupling, MaxPoolCoupling):
+                raise refused(m, n, "use an average pooling or a stride in the shortcut")
         if not parts or module.scale != 1:
             label = "identity" if module.scale == 1 else f"{module.scale:g} times"
             parts.append(Part(IdentityCoupling(module.scale), "", label))
-        for part, (n, m) in zip(parts, past, strict=False):
-            if isinstance(part.coupling, MaxPoolCoupling):
-                raise refused(m, n, "use nn.AvgPool2d or a stride in the shortcut")
         self.joining.append((source, tuple(parts)))
 
-    def _close(
-        self, activation: Activation, module: nn.Module | None = None, name: str = ""
-    ) -> None:
+    def _close(self, activation: Activation) -> None:
         target = len(self.ways)
         parts = self.pending or [Part(IdentityCoupling(), "", "identity")]
         way = Way(target - 1, target, tuple(parts))
@@ -227,10 +227,11 @@ class _Reader:
             )
 
 
-def _inside(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:
+def _inside(module: nn.Module | None, name: str) -> list[tuple[str, nn.Module]]:
+    """The modules of a shortcut; none where it is the identity."""
     if type(module) is nn.Sequential:
-        return list(_modules(module, f"{name}."))
-    return [(name, module)]
+        return [(n, m) for n, m in _modules(module, f"{name}.") if type(m) is not nn.Identity]
+    return [] if module is None or type(module) is nn.Identity else [(name, module)]
 
 
 def _part(module: nn.Module, name: str) -> Part:
