@@ -426,6 +426,8 @@ def test_shapes_that_do_not_fit_are_refused_by_the_name_of_the_module() -> None:
         model(torch.randn(2, 3, 8, 8))
     with pytest.raises(teq.InvalidInputError, match="must be a torch tensor"):
         model([1.0])  # type: ignore[arg-type]
+    with pytest.raises(teq.InvalidInputError, match="along its first dimension"):
+        model(torch.tensor(1.0))
     with pytest.raises(teq.InvalidInputError, match=r"torch\.float64 and the model"):
         model(batch()[0].double())
     with pytest.raises(teq.InvalidInputError, match="NaN"):
@@ -441,6 +443,14 @@ def test_shapes_that_do_not_fit_are_refused_by_the_name_of_the_module() -> None:
 def test_a_network_without_neurons_is_refused(net: nn.Sequential) -> None:
     with pytest.raises(teq.InvalidInputError, match="has no layer of neurons"):
         teq.convert(net)
+
+
+@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"outputs": 2.5}])
+def test_sizes_for_rows_are_whole_numbers(wrong: dict[str, float]) -> None:
+    good = {"features": 6, "hidden": 5, "outputs": 3}
+    assert teq.ConvertedNetwork.for_rows(**good)(torch.randn(2, 6)).shape == (2, 3)
+    with pytest.raises(teq.InvalidInputError, match=next(iter(wrong))):
+        teq.ConvertedNetwork.for_rows(**(good | wrong))  # type: ignore[arg-type]
 
 
 def test_other_modules_are_refused() -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models import example_networks
@@ -56,7 +57,10 @@ class ConvertedNetwork(NeuronNetwork):
     def for_rows(
         cls, features: int, hidden: int, outputs: int, *, layers: int | None = None, **options: Any
     ) -> ConvertedNetwork:
-        sizes = [features, *[hidden] * (2 if layers is None else layers)]
+        depth = 2 if layers is None else checks.whole_number("layers", layers, 1)
+        numbers = {"features": features, "hidden": hidden, "outputs": outputs}
+        features, hidden, outputs = (checks.whole_number(n, v, 1) for n, v in numbers.items())
+        sizes = [features, *[hidden] * depth]
         modules: list[nn.Module] = []
         for below, above in itertools.pairwise(sizes):
             modules += [nn.Linear(below, above), nn.Tanh()]

@@ -105,6 +105,11 @@ class NeuronNetwork(EquilibriumModel):
 
     def check_input(self, x: Tensor) -> None:
         check_tensor(x)
+        if x.dim() == 0:
+            raise InvalidInputError(
+                "The input must have samples along its first dimension, got a single number: add "
+                "dimensions with x.reshape."
+            )
         front = self._modules_in_front()
         first = front[0] if front else None
         while isinstance(first, nn.Sequential) and len(first):
