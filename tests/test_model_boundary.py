@@ -30,6 +30,16 @@ IMAGES: dict[str, Any] = {
     "activation": Tanh(),
 }  # fmt: skip
 X, FLAT, TOKENS = torch.randn(2, 6), torch.randn(2, 64), torch.zeros(2, 4, dtype=torch.int64)
+CONVERTED: dict[str, Any] = {
+    "feedback": 0.1, "encoder": None, "shape": None,
+    **{name: value for name, value in COMMON.items() if name != "generator"},
+}  # fmt: skip
+
+
+def sequential() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh())
+
+
 ROWS: dict[str, Any] = {"hidden": 5, "outputs": 3, "layers": None}
 
 BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
@@ -62,6 +72,15 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
     ),
     "BackpropMLP": (teq.BackpropMLP, {**DENSE, "generator": None}, X),
     "BackpropConvNet": (teq.BackpropConvNet, {**IMAGES, "generator": None}, FLAT),
+    "ConvertedNetwork": (
+        teq.ConvertedNetwork, {"net": nn.Sequential(*sequential(), nn.Linear(4, 3)), **CONVERTED}, X
+    ),
+    "Block": (teq.Block, {"net": sequential(), **CONVERTED}, X),
+    "Residual": (
+        teq.Residual,
+        {"body": nn.Sequential(nn.Linear(6, 6), nn.Tanh()), "shortcut": None, "scale": 1.0},
+        X,
+    ),
     "LoopedMLP.for_rows": (teq.LoopedMLP.for_rows, {"features": 6, **ROWS}, X),
     "HopfieldMLP.for_rows": (teq.HopfieldMLP.for_rows, {"features": 6, **ROWS}, X),
     "HopfieldConvNet.for_rows": (teq.HopfieldConvNet.for_rows, {"features": 64, **ROWS}, FLAT),

@@ -105,6 +105,11 @@ CHECKPOINT: dict[str, Good] = {
 CORE: dict[str, Good] = {
     "Anderson": lambda _: {"memory": 3, "inner": teq.GaussSeidel(), "tol": 1e-3, "max_steps": 9},
     "AveragePooling": lambda _: {"size": 2},
+    "Block": lambda _: {
+        "net": torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh()),
+        "feedback": 0.5, "encoder": None, "shape": (6,), "gradient": "centered",
+        "solver": "anderson", "tol": 1e-3, "max_steps": 9, "on_failure": "warn",
+    },
     "CenteredEP": lambda _: {"beta": 0.1},
     "ContinualEP": lambda _: {"beta": 0.1, "rate": 1e-3},
     "ContrastiveLearning": lambda _: {"stiffness": 0.1},
@@ -118,12 +123,20 @@ CORE: dict[str, Good] = {
     "OneSidedEP": lambda _: {"beta": 0.1, "negative": True},
     "RandomSignEP": lambda _: {"beta": 0.1},
     "RecurrentBackprop": lambda _: {},
+    "Residual": lambda _: {
+        "body": torch.nn.Linear(3, 3), "shortcut": torch.nn.Identity(), "scale": 1.0,
+    },
     "SoftPooling": lambda _: {"size": 2, "temperature": 0.5},
     "UnrolledGradient": lambda _: {"steps": 5},
     "VectorFieldEP": lambda _: {"beta": 0.1, "correction": True},
     "certify": lambda _: {
         "model": MODEL, "x": X, "y": Y, "loss": torch.nn.functional.cross_entropy,
         "min_cosine": 0.9, "max_norm_error": 0.1,
+    },
+    "convert": lambda _: {
+        "net": torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)),
+        "feedback": 0.5, "encoder": torch.nn.Identity(), "shape": (6,), "gradient": None,
+        "solver": teq.GaussSeidel(), "tol": 1e-3, "max_steps": 9, "on_failure": "warn",
     },
     "nudged_backward": lambda _: {"model": MODEL, "x": X, "y": Y, "gradient": teq.CenteredEP()},
     "nudged_gradients": lambda _: {"model": MODEL, "x": X, "y": Y, "gradient": None},

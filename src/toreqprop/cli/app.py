@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from toreqprop.cli import (
     benchmark,
     certify,
+    convert,
     data,
     estimators,
     info,
@@ -90,6 +91,7 @@ app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)
 app.command()(certify.certify)
+app.command()(convert.convert)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

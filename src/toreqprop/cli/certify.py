@@ -13,7 +13,8 @@ from rich.table import Table
 from toreqprop.certificate import Certificate
 from toreqprop.certificate import certify as run_certificate
 from toreqprop.cli import networks
-from toreqprop.models import LoopedMLP
+from toreqprop.errors import InvalidInputError
+from toreqprop.models import MODELS, EquilibriumModel
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit
 
@@ -24,48 +25,59 @@ def certify(
         "centered"
     ),
     beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
+    model: Annotated[str, typer.Option(help="A model's name (see `toreqprop info`).")] = "looped",
     hidden: Annotated[int, typer.Option(help="Hidden size.")] = 128,
     epochs: Annotated[int, typer.Option(help="Epochs to train before certifying.", min=0)] = 3,
     batch: Annotated[int, typer.Option(help="Samples in the certified batch.", min=1)] = 64,
-    tol: Annotated[float, typer.Option(help="Relative residual of the relaxations.")] = 1e-3,
-    max_steps: Annotated[int, typer.Option(help="Evaluations per relaxation.")] = 100,
-    radius: Annotated[float, typer.Option(help="Bound on the recurrent spectral norm.")] = 0.3,
-    spectral_norm: Annotated[bool, typer.Option(help="Keep the spectral norm bounded.")] = True,
-    symmetric: Annotated[bool, typer.Option(help="Symmetric recurrent weights.")] = True,
+    tol: Annotated[float | None, typer.Option(help="Relative residual of the relaxations.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Bound on the spectral norm.")] = None,
+    spectral_norm: Annotated[
+        bool | None, typer.Option(help="Keep the spectral norm bounded.")
+    ] = None,
+    symmetric: Annotated[bool | None, typer.Option(help="Symmetric recurrent weights.")] = None,
+    feedback: Annotated[
+        float | None, typer.Option(help="Strength of the way back between layers.")
+    ] = None,
     double: Annotated[bool, typer.Option("--double", help="Use float64.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compare an estimator's gradient with the exact one, tensor by tensor.
 
-    Trains a LoopedMLP briefly, then certifies one batch. Exit code 1 if the certificate fails.
+    Trains a model briefly, then certifies one batch; what is not given is the model's own default.
+    Exit code 1 if the certificate fails.
 
     \b
     Examples:
       toreqprop certify
       toreqprop certify --gradient one_sided --beta 0.5
+      toreqprop certify --model hopfield --feedback 0.1
     """
     estimator = networks.estimator(gradient, beta)
     data = get(task).load(seed, False)
     torch.manual_seed(seed)
-    model = LoopedMLP(
-        data.features,
-        hidden,
-        data.classes,
-        spectral_norm=spectral_norm,
-        radius=radius,
-        symmetric=symmetric,
-        tol=tol,
-        max_steps=max_steps,
-        on_failure="ignore",
-    )
+    options = {
+        "spectral_norm": spectral_norm,
+        "radius": radius,
+        "symmetric": symmetric,
+        "feedback": feedback,
+        "tol": tol,
+        "max_steps": max_steps,
+        "on_failure": "ignore",
+    }
+    if model not in MODELS:
+        raise InvalidInputError(f"There is no model {model!r} to certify: use {', '.join(MODELS)}.")
+    net = networks.build(model, data.features, hidden, data.classes, None, options)
+    if not isinstance(net, EquilibriumModel):
+        raise AssertionError("every model of MODELS relaxes")
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     if epochs > 0:
-        fit(model, x, y, TrainingConfig(epochs=epochs, seed=seed))
-    model.gradient = estimator
+        fit(net, x, y, TrainingConfig(epochs=epochs, seed=seed))
+    net.gradient = estimator
     if double:
-        model, x = model.double(), x.double()
-    certificate = run_certificate(model, x[:batch], y[:batch])
+        net, x = net.double(), x.double()
+    certificate = run_certificate(net, x[:batch], y[:batch])
     if as_json:
         typer.echo(json.dumps(certificate.as_dict(), indent=2))
     else:
@@ -98,5 +110,11 @@ def show(certificate: Certificate) -> None:
         f"{lipschitz}, Jacobian asymmetry {certificate.asymmetry:.1e}",
         highlight=False,
     )
+    if certificate.backprop_cosine is not None:
+        console.print(
+            "smallest cosine with plain backpropagation through the same layers "
+            f"{certificate.backprop_cosine:+.6f} (no part of the verdict)",
+            highlight=False,
+        )
     colour = "green" if certificate.ok else "red"
     console.print(f"[bold {colour}]{certificate.verdict}[/]", highlight=False)

@@ -40,11 +40,16 @@ def estimators(
     text = estimator_table.render_markdown(table)
     typer.echo(text)
     if write is not None:
-        page = write.read_text() if write.exists() else f"{BEGIN}\n{END}\n"
-        if BEGIN not in page or END not in page:
-            raise typer.BadParameter(f"{write} has no lines {BEGIN} and {END} to write between.")
-        head, rest = page.split(BEGIN, 1)
-        write.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
+        replace_table(write, text)
+
+
+def replace_table(write: Path, text: str) -> None:
+    """Put a table between the marks of a page."""
+    page = write.read_text() if write.exists() else f"{BEGIN}\n{END}\n"
+    if BEGIN not in page or END not in page:
+        raise typer.BadParameter(f"{write} has no lines {BEGIN} and {END} to write between.")
+    head, rest = page.split(BEGIN, 1)
+    write.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
 
 
 def sweep_beta(

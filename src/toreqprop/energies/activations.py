@@ -119,6 +119,30 @@ class Sigmoid(Activation):
 
 
 @dataclass(frozen=True)
+class Logistic(Activation):
+    """σ(u) = 1/(1 + e^−u), torch's sigmoid: G(s) = s·log s + (1−s)·log(1−s), slope at most ¼."""
+
+    analytic: ClassVar[bool] = True
+    slope: ClassVar[float] = 0.25
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return torch.sigmoid(preactivation)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        edge = torch.finfo(state.dtype).eps
+        return torch.logit(state.clamp(edge, 1 - edge))
+
+    def potential(self, state: Tensor) -> Tensor:
+        up, down = state.clamp_min(0), (1 - state).clamp_min(0)
+        return torch.xlogy(up, up) + torch.xlogy(down, down)
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """As σ(u) = ½(1 + tanh(u/2))."""
+        mean, half = Tanh().pair(0.5 * center, 0.5 * shift)
+        return 0.5 * (1 + mean), 0.5 * half
+
+
+@dataclass(frozen=True)
 class HardSigmoid(Activation):
     """σ(u) = clip(u, 0, 1), G(s) = ½·s² on the box [0, 1]."""
 
@@ -136,8 +160,40 @@ class HardSigmoid(Activation):
 
 
 @dataclass(frozen=True)
+class HardTanh(Activation):
+    """σ(u) = clip(u, low, high), G(s) = ½·s² on the box."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise InvalidInputError(f"low must be < high, got {self.low} and {self.high}.")
+
+    @property
+    def reach(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
+    def __call__(self, preactivation: Tensor) -> Tensor:
+        return preactivation.clamp(self.low, self.high)
+
+    def inverse(self, state: Tensor) -> Tensor:
+        return state
+
+    def potential(self, state: Tensor) -> Tensor:
+        return 0.5 * state * state
+
+    def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        return _clipped(center, shift, self.low, self.high)
+
+
+@dataclass(frozen=True)
 class ClippedReLU(Activation):
-    """σ(u) = clip(u, 0, height), G(s) = ½·s² on the box: ReLU6 with ``height=6``."""
+    """σ(u) = clip(u, 0, height), G(s) = ½·s² on the box: ReLU6 with ``height=6``.
+
+    An infinite height is ReLU: its potential is as convex, but the energy is bounded below, and an
+    equilibrium exists for certain, only where the couplings are weak.
+    """
 
     height: float = 6.0
 
@@ -213,10 +269,13 @@ class Softplus(Activation):
         return state * u - _softplus_integral(u)
 
     def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """``½·log(σ-ratio) = ½·log1p(sigmoid(c − d)·(e^{2d} − 1))``, c the center, d the shift."""
+        """``½·log1p(sigmoid(c − d)·(e^{2d} − 1))``, c the center, d the shift; where d is large
+        nothing cancels, and the difference is taken."""
         up, down = center + shift, center - shift
-        half = 0.5 * torch.log1p(torch.sigmoid(down) * torch.expm1(2 * shift))
-        return 0.5 * (F.softplus(up) + F.softplus(down)), half
+        near = shift.clamp(-1.0, 1.0)
+        half = 0.5 * torch.log1p(torch.sigmoid(center - near) * torch.expm1(2 * near))
+        above, below = F.softplus(up), F.softplus(down)
+        return 0.5 * (above + below), torch.where(near == shift, half, 0.5 * (above - below))
 
 
 @dataclass(frozen=True)
@@ -245,7 +304,9 @@ class Linear(Activation):
 ACTIVATIONS: dict[str, type[Activation]] = {
     "tanh": Tanh,
     "sigmoid": Sigmoid,
+    "logistic": Logistic,
     "hard_sigmoid": HardSigmoid,
+    "hard_tanh": HardTanh,
     "clipped_relu": ClippedReLU,
     "leaky_relu": LeakyReLU,
     "softplus": Softplus,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -120,39 +121,10 @@ class MaxPooling(Pooling):
         return None
 
     def pool(self, fine: Signal) -> Signal:
-        if not isinstance(fine, Pair):
-            return F.max_pool2d(fine, self.size)
-        first, second = (_at(fine, self._winners(t)) for t in (fine.up, fine.down))
-        # Where one pixel wins in both phases its center cancels exactly, and its shift is left.
-        return Pair(
-            0.5 * (first.center + second.center) + 0.5 * (first.shift - second.shift),
-            0.5 * (first.center - second.center) + 0.5 * (first.shift + second.shift),
-        )
+        return max_pool(fine, (self.size,) * 2, (self.size,) * 2, (0, 0))
 
     def spread(self, coarse: Signal, fine: Signal) -> Signal:
-        size = fine.shape[-2:]
-        if not isinstance(fine, Pair):
-            winners = self._winners(fine)
-            if isinstance(coarse, Pair):
-                return coarse.map(lambda t: self._hand_down(t, winners, size))
-            return self._hand_down(coarse, winners, size)
-        if not isinstance(coarse, Pair):
-            raise AssertionError("both ends of a coupling are pairs")
-        first, second = self._winners(fine.up), self._winners(fine.down)
-        one = coarse.map(lambda t: self._hand_down(t, first, size))
-        if torch.equal(first, second):
-            return one
-        two = coarse.map(lambda t: self._hand_down(t, second, size))
-        return Pair(
-            0.5 * (one.center + two.center) + 0.5 * (one.shift - two.shift),
-            0.5 * (one.center - two.center) + 0.5 * (one.shift + two.shift),
-        )
-
-    def _winners(self, fine: Tensor) -> Tensor:
-        return F.max_pool2d(fine, self.size, return_indices=True)[1]
-
-    def _hand_down(self, coarse: Tensor, winners: Tensor, size: torch.Size) -> Tensor:
-        return F.max_unpool2d(coarse, winners, [self.size] * 2, output_size=list(size))
+        return max_spread(coarse, fine, (self.size,) * 2, (self.size,) * 2, (0, 0))
 
 
 @dataclass(frozen=True)
@@ -203,10 +175,64 @@ def _shares(logits: Tensor) -> Tensor:
     return (logits - logits.logsumexp((3, 5), keepdim=True)).exp()
 
 
-def _at(fine: Pair, winners: Tensor) -> Pair:
-    """Both parts of a map at these positions, numbered through each channel."""
-    places = winners.flatten(2)
-    return fine.map(lambda t: t.flatten(2).gather(2, places).reshape(winners.shape))
+JUMPS = (
+    "Under max pooling the fixed-point map jumps where another pixel wins, so it has "
+    "no Lipschitz constant: use AveragePooling() or SoftPooling() above the first."
+)
+"""Why max pooling has no norm."""
+
+Sides = tuple[int, ...]
+"""One number for each dimension that is pooled, the last one or two."""
+
+
+def max_pool(fine: Signal, size: Sides, stride: Sides, padding: Sides) -> Signal:
+    """The largest value of each window."""
+    if not isinstance(fine, Pair):
+        return _MAX[len(size)](fine, size, stride, padding)
+    up, down = (_winners(phase, size, stride, padding) for phase in (fine.up, fine.down))
+    first, second = fine.map(lambda t: _at(t, up)), fine.map(lambda t: _at(t, down))
+    # Where one pixel wins in both phases its center cancels exactly, and its shift is left.
+    return _phases(first, second)
+
+
+def max_spread(coarse: Signal, fine: Signal, size: Sides, stride: Sides, padding: Sides) -> Signal:
+    """What is handed down to the pixel that won, added up where windows overlap."""
+
+    def handed_down(signal: Signal, winners: Tensor) -> Signal:
+        if isinstance(signal, Pair):
+            return signal.map(lambda t: handed_down(t, winners))
+        empty = signal.new_zeros(fine.shape).flatten(2)
+        return empty.scatter_add(2, winners.flatten(2), signal.flatten(2)).reshape(fine.shape)
+
+    if not isinstance(fine, Pair):
+        return handed_down(coarse, _winners(fine, size, stride, padding))
+    if not isinstance(coarse, Pair):
+        raise AssertionError("both ends of a coupling are pairs")
+    first, second = (_winners(phase, size, stride, padding) for phase in (fine.up, fine.down))
+    one = handed_down(coarse, first)
+    if torch.equal(first, second):
+        return one
+    return _phases(one, handed_down(coarse, second))
+
+
+def _winners(fine: Tensor, size: Sides, stride: Sides, padding: Sides) -> Tensor:
+    return _MAX[len(size)](fine, size, stride, padding, return_indices=True)[1]
+
+
+def _at(fine: Tensor, winners: Tensor) -> Tensor:
+    """A map at these positions, numbered through each channel."""
+    return fine.flatten(2).gather(2, winners.flatten(2)).reshape(winners.shape)
+
+
+def _phases(first: Pair, second: Pair) -> Pair:
+    """The upper phase of one pair and the lower phase of another, as a pair."""
+    return Pair(
+        0.5 * (first.center + second.center) + 0.5 * (first.shift - second.shift),
+        0.5 * (first.center - second.center) + 0.5 * (first.shift + second.shift),
+    )
+
+
+_MAX: dict[int, Callable[..., Any]] = {1: F.max_pool1d, 2: F.max_pool2d}
 
 
 POOLINGS: dict[str, type[Pooling]] = {

@@ -53,6 +53,12 @@ class StackEnergy(Energy):
         upper = [*self.couplings[1:], *(s.coupling for s in self.skips)]
         return all(a.analytic for a in self._activations()) and all(c.analytic for c in upper)
 
+    @property
+    def one_way(self) -> bool:
+        """Whether without feedback it is a feed-forward network: then `initial_state` is its pass,
+        and with γ → 0 EP's gradient becomes that of backpropagation through it."""
+        return all(c.one_way for c in (*self.couplings, *(s.coupling for s in self.skips)))
+
     def _activations(self) -> tuple[Activation, ...]:
         return self.activations or (self.activation,) * len(self.couplings)
 

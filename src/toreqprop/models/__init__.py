@@ -5,9 +5,11 @@ from __future__ import annotations
 from toreqprop.models.backprop_conv import BackpropConvNet
 from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.models.converted import Block, ConvertedNetwork, convert
 from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.residual import Residual
 from toreqprop.models.transformer import EquilibriumTransformer
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
@@ -16,17 +18,22 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "hopfield": HopfieldMLP,
     "conv": HopfieldConvNet,
     "transformer": EquilibriumTransformer,
+    "converted": ConvertedNetwork,
 }
 
 __all__ = [
     "MODELS",
     "BackpropConvNet",
     "BackpropMLP",
+    "Block",
+    "ConvertedNetwork",
     "EquilibriumModel",
     "EquilibriumTransformer",
     "HopfieldConvNet",
     "HopfieldMLP",
     "LoopedMLP",
+    "Residual",
+    "convert",
     "nudged_backward",
     "nudged_gradients",
 ]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop import checks
-from toreqprop.energies import Energy, Params, VectorField
+from toreqprop.energies import Energy, Params, StackEnergy, VectorField
 from toreqprop.equilibrium import Settings, equilibrium
 from toreqprop.errors import (
     ConvergenceError,
@@ -96,6 +96,19 @@ class EquilibriumModel(nn.Module, ABC):
     @abstractmethod
     def check_input(self, x: Tensor) -> None:
         """Refuse a batch that cannot be used, with one sentence that says what to do."""
+
+    def feedforward(self, x: Tensor) -> Tensor | None:
+        """The output of one plain pass upwards through the same parameters, with its graph; None
+        where there is no such pass.
+
+        It is what the model's output tends to as its feedback goes to zero, and its gradient is
+        backpropagation's: the certificate says how far EP's is from it.
+        """
+        if not (isinstance(self.field, StackEnergy) and self.field.one_way):
+            return None
+        params = self.system_parameters()
+        drive = self.field.prepare(self.field_input(x), params)
+        return self.readout_from(self.field.initial_state(drive, params))
 
     def layer_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the free layers, without the batch, where a bound depends on them."""
@@ -310,15 +323,25 @@ def named(setting: str, value: Any, kind: Any, known: Mapping[str, type[Kind]]) 
 
 def check_batch(x: Tensor, width: int, dtype: torch.dtype) -> None:
     """Refuse anything but a finite, non-empty (batch, width) tensor of the model's dtype."""
-    if not isinstance(x, Tensor):
-        raise InvalidInputError(
-            f"The input must be a torch tensor, got {type(x).__name__}: use torch.as_tensor(x)."
-        )
+    check_tensor(x)
     if x.dim() != 2 or x.shape[1] != width:
         raise InvalidInputError(
             f"The input must have shape (batch, {width}), got {tuple(x.shape)}: "
             f"reshape it with x.reshape(-1, {width}) or build the model with that many inputs."
         )
+    check_samples(x, dtype)
+
+
+def check_tensor(x: Tensor) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise InvalidInputError(
+            f"The input must be a torch tensor, got {type(x).__name__}: use torch.as_tensor(x)."
+        )
+
+
+def check_samples(x: Tensor, dtype: torch.dtype) -> None:
+    """Refuse an empty batch, another dtype, and numbers that are not finite."""
     if x.shape[0] == 0:
         raise InvalidInputError("The batch is empty: pass at least one sample.")
     if x.dtype != dtype:

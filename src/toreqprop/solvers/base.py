@@ -148,7 +148,9 @@ def solve(
         image = solver.evaluate(system, state)
         gap = layer_norms(tuple(a - b for a, b in zip(image, state, strict=True)))
         scale, size = system.sizes(image)
-        relative = torch.where(gap <= rounding * size, 0.0, factor * gap / scale)
+        # Less than that of an infinite state is no small step.
+        still = (gap <= rounding * size) & torch.isfinite(gap)
+        relative = torch.where(still, 0.0, factor * gap / scale)
         if kept is not None:
             image = _where(done, kept[0], image)
             relative = torch.where(done.unsqueeze(1), kept[1], relative)

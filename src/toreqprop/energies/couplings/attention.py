@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.attention import logsumexp, merge_heads, softmax, split_heads
 from toreqprop.energies.base import Params
-from toreqprop.energies.couplings.base import Coupling
+from toreqprop.energies.couplings.base import Coupling, Example
 from toreqprop.energies.pairs import Signal
 from toreqprop.errors import UnsupportedModelError
 
@@ -28,6 +28,7 @@ class AttentionCoupling(Coupling):
 
     heads: int = 2
     count: ClassVar[int] = 5
+    one_way: ClassVar[bool] = False
 
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         if post is None:
@@ -69,3 +70,7 @@ class AttentionCoupling(Coupling):
             "No Lipschitz constant is known for an attention energy of several layers: it "
             "settles because every sweep lowers its energy, not because it contracts."
         )
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [Example(cls(2), (3, 4), ((4, 4), (4, 4), (2, 3, 3), (4, 4), (3, 4)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -30,6 +31,8 @@ class Coupling(ABC):
     """Whether Φ is bilinear: then F is a matrix and `down` its transpose."""
     rounds: ClassVar[bool] = False
     """Whether `up_rounding` and `down_rounding` are known."""
+    one_way: ClassVar[bool] = True
+    """Whether `up` depends on the lower layer alone, as in a feed-forward network."""
 
     def prepare(self, params: Params) -> Params:
         """What every phase can share, in the number of the parameters; handed to the rest."""
@@ -110,6 +113,20 @@ class Coupling(ABC):
     def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
         """A bound on the rounding of `down` in float64, entry by entry."""
         raise NotImplementedError
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        """Small instances, for the contract tests."""
+        raise NotImplementedError(f"{cls.__name__} has no examples: registered couplings need one.")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A coupling with the shape of a lower layer, without the batch, and of its parameters."""
+
+    coupling: Coupling
+    below: tuple[int, ...]
+    params: tuple[tuple[int, ...], ...] = ()
 
 
 def weighted(signal: Signal, weight: Tensor) -> Signal:

@@ -11,11 +11,18 @@ from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
 from toreqprop.energies.base import Gradients, Params, Wants
-from toreqprop.energies.convolution_norms import convolution_norm
-from toreqprop.energies.couplings.base import Coupling, contrast_ends, weighted
+from toreqprop.energies.convolution_norms import convolution_bound, convolution_norm
+from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal
-from toreqprop.energies.pooling import AveragePooling, Pooling, SoftPooling, windows
+from toreqprop.energies.pooling import (
+    JUMPS,
+    AveragePooling,
+    MaxPooling,
+    Pooling,
+    SoftPooling,
+    windows,
+)
 from toreqprop.errors import UnsupportedModelError
 
 
@@ -31,6 +38,7 @@ class ConvolutionCoupling(Coupling):
     pooling: Pooling | None = None
     stride: int | tuple[int, int] = 1
     groups: int = 1
+    dilation: int | tuple[int, int] = 1
     count: ClassVar[int] = 2
 
     @property
@@ -47,7 +55,8 @@ class ConvolutionCoupling(Coupling):
 
     @property
     def _folds(self) -> bool:
-        return isinstance(self.pooling, AveragePooling) and self.stride in (1, (1, 1))
+        plain = self.stride in (1, (1, 1)) and self.dilation in (1, (1, 1))
+        return isinstance(self.pooling, AveragePooling) and plain
 
     def prepare(self, params: Params) -> Params:
         if self._folds and self.pooling is not None:
@@ -58,10 +67,10 @@ class ConvolutionCoupling(Coupling):
     def _stride(self) -> tuple[int, int]:
         if self._folds and self.pooling is not None:
             return (self.pooling.size, self.pooling.size)
-        return self.stride if isinstance(self.stride, tuple) else (self.stride, self.stride)
+        return _both(self.stride)
 
     def _convolve(self, pre: Signal, kernel: Tensor, bias: Tensor | None) -> Signal:
-        return F.conv2d(pre, kernel, bias, self._stride, self.padding, 1, self.groups)
+        return F.conv2d(pre, kernel, bias, self._stride, self.padding, self.dilation, self.groups)
 
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         # The bias of a channel passes every pooling unchanged.
@@ -79,21 +88,15 @@ class ConvolutionCoupling(Coupling):
 
     def _transposed(self, fine: Signal, kernel: Tensor, shape: torch.Size) -> Signal:
         """``Kᵀ ⋆ fine``, a map of this height and width."""
-        padding = self.padding if isinstance(self.padding, tuple) else (self.padding,) * 2
+        padding, dilation = _both(self.padding), _both(self.dilation)
         left = [
-            (pixels + 2 * pad - side) % step
-            for pixels, pad, side, step in zip(
-                shape[-2:], padding, kernel.shape[-2:], self._stride, strict=True
+            (pixels + 2 * pad - apart * (side - 1) - 1) % step
+            for pixels, pad, apart, side, step in zip(
+                shape[-2:], padding, dilation, kernel.shape[-2:], self._stride, strict=True
             )
         ]
         return F.conv_transpose2d(
-            fine,
-            kernel,
-            None,
-            self._stride,
-            padding,
-            left,
-            self.groups,
+            fine, kernel, None, self._stride, padding, left, self.groups, dilation
         )
 
     def gradients(
@@ -116,7 +119,7 @@ class ConvolutionCoupling(Coupling):
                 a,
                 self._stride,
                 self.padding,
-                1,
+                self.dilation,
                 self.groups,
             )
             if self._folds and self.pooling is not None:
@@ -128,10 +131,7 @@ class ConvolutionCoupling(Coupling):
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         if self.pooling is not None and self.pooling.curvature is None:
-            raise UnsupportedModelError(
-                "Under max pooling the fixed-point map jumps where another pixel wins, so it has "
-                "no Lipschitz constant: use AveragePooling() or SoftPooling() above the first."
-            )
+            raise UnsupportedModelError(JUMPS)
         gain = 1.0 if self.pooling is None else self.pooling.gain
         return gain * self._kernel_norm(params, shape)
 
@@ -141,7 +141,9 @@ class ConvolutionCoupling(Coupling):
 
     def _kernel_norm(self, params: Params, shape: tuple[int, ...]) -> float:
         # Groups act on channels of their own: the norm is the largest of theirs.
-        kernels = params[0].detach().unflatten(0, (self.groups, -1))
+        kernels = _dilated(params[0].detach(), _both(self.dilation)).unflatten(0, (self.groups, -1))
+        if not shape:  # for maps of any size
+            return max(float(convolution_bound(kernel.double())) for kernel in kernels)
         return max(convolution_norm(kernel, shape[-2], shape[-1]) for kernel in kernels)
 
     def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
@@ -168,3 +170,103 @@ class ConvolutionCoupling(Coupling):
     def _folding(self) -> int:
         """Terms of the sums over a window."""
         return 0 if self.pooling is None else self.pooling.size**2
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        one, two = ((3, 2, 3, 3), (3,)), ((4, 1, 3, 2), (4,))
+        return [
+            Example(cls(1), (2, 4, 5), one),
+            Example(cls((1, 0), stride=(2, 1), groups=2), (2, 5, 4), two),
+            Example(cls(2, stride=2, dilation=2), (2, 6, 5), one),
+            Example(cls(1, AveragePooling()), (2, 5, 4), one),
+            Example(cls(1, MaxPooling()), (2, 5, 4), one),
+            Example(cls(1, SoftPooling(temperature=2.0)), (2, 5, 4), one),
+        ]
+
+
+@dataclass(frozen=True)
+class SequenceConvolutionCoupling(Coupling):
+    """``F(s) = K ⋆ s + b`` for (batch, channels, length); params ``K`` (out, in, width), ``b``.
+
+    With a kernel of width one it is a matrix along the channels, as token mixing needs it.
+    """
+
+    padding: int = 0
+    stride: int = 1
+    groups: int = 1
+    dilation: int = 1
+    count: ClassVar[int] = 2
+    linear: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
+
+    @property
+    def _flat(self) -> ConvolutionCoupling:
+        """The same for maps of height one."""
+        return ConvolutionCoupling(
+            (0, self.padding), None, (1, self.stride), self.groups, (1, self.dilation)
+        )
+
+    def prepare(self, params: Params) -> Params:
+        return params[0].unsqueeze(2), params[1]
+
+    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
+        return _lowered(self._flat.up(_raised(pre), prepared, None))
+
+    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
+        return _lowered(self._flat.down(_raised(post), _raised(pre), prepared))
+
+    def gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        params: Params,
+        prepared: Params,
+        wants: Wants,
+    ) -> Gradients:
+        kernel, bias = self._flat.gradients(
+            _raised(post), _raised(pre), weight, params, prepared, wants
+        )
+        return None if kernel is None else kernel.squeeze(2), bias
+
+    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
+        flat = (shape[0], 1, shape[1]) if shape else ()
+        return self._flat.norm(self.prepare(params), flat)
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        return self._flat.up_rounding(pre.unsqueeze(2), prepared).squeeze(2)
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        high = self._flat.down_rounding(post.unsqueeze(2), pre.unsqueeze(2), prepared)
+        return high.squeeze(2)
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [
+            Example(cls(1, stride=2), (2, 6), ((3, 2, 3), (3,))),
+            Example(cls(2, groups=2, dilation=2), (2, 5), ((4, 1, 3), (4,))),
+            Example(cls(), (3, 4), ((5, 3, 1), (5,))),
+        ]
+
+
+def _raised(sequence: Signal) -> Signal:
+    """(batch, channels, length) as maps of height one."""
+    return sequence[:, :, None]
+
+
+def _lowered(maps: Signal) -> Signal:
+    return maps[:, :, 0]
+
+
+def _both(sides: int | tuple[int, int]) -> tuple[int, int]:
+    return sides if isinstance(sides, tuple) else (sides, sides)
+
+
+def _dilated(kernel: Tensor, dilation: tuple[int, int]) -> Tensor:
+    """The kernel with the zeros a dilation puts between its entries."""
+    if dilation == (1, 1):
+        return kernel
+    sides = [d * (n - 1) + 1 for d, n in zip(dilation, kernel.shape[-2:], strict=True)]
+    found = kernel.new_zeros(*kernel.shape[:2], *sides)
+    found[..., :: dilation[0], :: dilation[1]] = kernel
+    return found

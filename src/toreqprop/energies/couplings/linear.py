@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop.energies.base import Gradients, Params, Wants
-from toreqprop.energies.couplings.base import Coupling, contrast_ends, weighted
+from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.errors import InvalidInputError
@@ -59,6 +59,13 @@ class LinearCoupling(Coupling):
     def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
         return gamma(post.shape[-1] + 2) * (post.abs() @ prepared[0].abs())
 
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [
+            Example(cls(), (5,), ((4, 5), (4,))),
+            Example(cls(), (3, 5), ((4, 5), (4,))),
+        ]
+
 
 @dataclass(frozen=True)
 class IdentityCoupling(Coupling):
@@ -83,58 +90,46 @@ class IdentityCoupling(Coupling):
     def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
         return gamma(1) * abs(self.scale) * post.abs()
 
-
-@dataclass(frozen=True)
-class FlattenCoupling(Coupling):
-    """``F(s) = W·flat(s) + b``, from maps (batch, channels, ...) to a vector; params W, b."""
-
-    count: ClassVar[int] = 2
-    linear: ClassVar[bool] = True
-    rounds: ClassVar[bool] = True
-
-    def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
-        return F.linear(pre.flatten(1), prepared[0], prepared[1])
-
-    def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
-        return (post @ prepared[0]).reshape(pre.shape)
-
-    def gradients(
-        self,
-        post: Signal,
-        pre: Signal,
-        weight: Tensor,
-        params: Params,
-        prepared: Params,
-        wants: Wants,
-    ) -> Gradients:
-        return LinearCoupling().gradients(post, pre.flatten(1), weight, params, prepared, wants)
-
-    def norm(self, params: Params, shape: tuple[int, ...]) -> float:
-        return LinearCoupling().norm(params, shape)
-
-    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
-        return LinearCoupling().up_rounding(pre.flatten(1), prepared)
-
-    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
-        return LinearCoupling().down_rounding(post, pre, prepared).reshape(pre.shape)
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [Example(cls(), (5,)), Example(cls(-0.5), (3, 4))]
 
 
 @dataclass(frozen=True)
 class ReshapeCoupling(Coupling):
-    """``F(s)``: the same numbers in another shape, without the batch."""
+    """``F(s)``: the same numbers, dimensions ``start`` to ``end`` (the batch is 0) in ``shape``.
 
-    shape: tuple[int, ...]
+    By default all of a sample in a row, as ``nn.Flatten``.
+    """
+
+    shape: tuple[int, ...] = (-1,)
+    start: int = 1
+    end: int = -1
     linear: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.shape:
-            raise InvalidInputError("shape must have at least one dimension, such as (16, 7, 7).")
+        if not self.shape or self.start == 0:
+            raise InvalidInputError(
+                "shape must have at least one dimension, such as (16, 7, 7), and leave the batch, "
+                f"dimension 0, alone; got shape={self.shape}, start={self.start}."
+            )
 
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
-        return pre.reshape(-1, *self.shape)
+        return pre.flatten(self.start, self.end).unflatten(self.start, self.shape)
 
     def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         return post.reshape(pre.shape)
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         return 1.0
+
+    def up_rounding(self, pre: Tensor, prepared: Params) -> Tensor:
+        return torch.zeros_like(self.up(pre, prepared, None))
+
+    def down_rounding(self, post: Tensor, pre: Tensor, prepared: Params) -> Tensor:
+        return torch.zeros_like(pre)
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [Example(cls(), (3, 2, 2)), Example(cls((2, 3), 1, 1), (6, 2))]
