@@ -32,6 +32,7 @@ from toreqprop.models import (
     HopfieldConvNet,
     HopfieldMLP,
     LoopedMLP,
+    ResistiveMLP,
     nudged_backward,
     nudged_gradients,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "OneSidedEP",
     "RandomSignEP",
     "RecurrentBackprop",
+    "ResistiveMLP",
     "SoftPooling",
     "Solution",
     "Status",

@@ -8,6 +8,7 @@ from toreqprop.models.base import EquilibriumModel
 from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.resistive_mlp import ResistiveMLP
 from toreqprop.models.transformer import EquilibriumTransformer
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
@@ -16,6 +17,7 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "hopfield": HopfieldMLP,
     "conv": HopfieldConvNet,
     "transformer": EquilibriumTransformer,
+    "resistive": ResistiveMLP,
 }
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "HopfieldConvNet",
     "HopfieldMLP",
     "LoopedMLP",
+    "ResistiveMLP",
     "nudged_backward",
     "nudged_gradients",
 ]

@@ -81,7 +81,8 @@ def diode_law(v: Tensor, saturation: Tensor | float, scale: float) -> tuple[Tens
     forward = v >= knee
     growth = torch.expm1(v.clamp(min=knee) / scale)
     below = v.clamp(max=knee)
-    cube = (3 * scale / (math.e * below)) ** 3
+    third = 3 * scale / (math.e * below)
+    cube = third * third * third
     current = saturation * torch.where(forward, growth, -1 - cube) + GMIN * v
     slope = saturation * torch.where(forward, (1 + growth) / scale, 3 * cube / below) + GMIN
     return current, slope
