@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toreqprop import hardware as hardware
 from toreqprop.certificate import Certificate, certify
 from toreqprop.energies import AveragePooling, MaxPooling, SoftPooling
 from toreqprop.errors import (

@@ -116,9 +116,7 @@ def field_netlist(
     if isinstance(field, DenseEnergy | DenseField) and isinstance(field.activation, Tanh):
         weight_in, bias, weight_rec = params
         one = None if nudge is None else nudge[0]
-        return looped_netlist(
-            weight_in, bias, weight_rec, x, one, neuron, inputs, readout=readout
-        )
+        return looped_netlist(weight_in, bias, weight_rec, x, one, neuron, inputs, readout=readout)
     if _plain_stack(field):
         layers = list(zip(params[::2], params[1::2], strict=True))
         return layered_netlist(
@@ -154,7 +152,7 @@ def _resistive(
 ) -> Circuit:
     if neuron != "behavioural":
         raise UnsupportedModelError(
-            'A resistive network has diodes at its nodes and no neurons to choose: leave neuron at '
+            "A resistive network has diodes at its nodes and no neurons to choose: leave neuron at "
             '"behavioural".'
         )
     actual, there = field.split(params)
@@ -170,6 +168,4 @@ def _resistive(
             -field.scale / field.temperature(layer) * f for layer, f in enumerate(push.forces)
         ]
     beta = 0.0 if push.beta is None else field.scale * push.beta
-    return resistive_netlist(
-        field.network, actual, x, currents, push.target, beta, there, inputs
-    )
+    return resistive_netlist(field.network, actual, x, currents, push.target, beta, there, inputs)

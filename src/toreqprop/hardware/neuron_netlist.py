@@ -86,7 +86,9 @@ def looped_netlist(
     n = len(weight_rec)
     loop = _Coupling(1, weight_rec, _names("s", 1, n))
     nudges = None if nudge is None else [nudge]
-    return _neurons("looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius, readout)
+    return _neurons(
+        "looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius, readout
+    )
 
 
 def layered_netlist(

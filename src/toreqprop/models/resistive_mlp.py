@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,7 @@ from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained
 from toreqprop.solution import State
-from toreqprop.solvers import Solver
-from toreqprop.solvers.circuits import Newton
+from toreqprop.solvers import BlockDescent, Newton, Solver
 
 
 class ResistiveMLP(EquilibriumModel):
@@ -183,6 +182,13 @@ class ResistiveMLP(EquilibriumModel):
 
     def check_input(self, x: Tensor) -> None:
         check_batch(x, self.sizes[0], next(self.parameters()).dtype)
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {},
+        {"inverting": False, "upper_bias": False, "clamp": 0.2, "gain": 2.0},
+        {"solver": BlockDescent()},
+        {"tolerances": Tolerances(conductance=0.4, saturation=0.7, offset=0.05, wire=10.0)},
+    )
 
     @classmethod
     def for_rows(

@@ -211,3 +211,7 @@ def _weighted_product(a: Tensor, weight: Tensor, b: Tensor) -> Tensor:
         table = (a.mT[:, :, None] * b[:, None, :]).reshape(n, p * q)
         return (weight @ table).reshape(-1, p, q)
     return (a * weight[:, None, :]) @ b
+
+
+CIRCUIT_SOLVERS: dict[str, type[Solver]] = {"newton": Newton, "block_descent": BlockDescent}
+"""Solvers by name that serve resistive networks alone."""

@@ -75,7 +75,9 @@ class Diode:
         return self.saturation * math.exp(exponent)
 
 
-def diode_law(v: Tensor, saturation: Tensor | float, scale: float) -> tuple[Tensor, Tensor]:
+def diode_law(
+    v: Tensor, saturation: Tensor | float, scale: float, gmin: float = GMIN
+) -> tuple[Tensor, Tensor]:
     """``I(v)`` in amperes and ``dI/dv`` in siemens; ``scale`` is ``n·V_t``."""
     knee = -3 * scale
     forward = v >= knee
@@ -83,12 +85,14 @@ def diode_law(v: Tensor, saturation: Tensor | float, scale: float) -> tuple[Tens
     below = v.clamp(max=knee)
     third = 3 * scale / (math.e * below)
     cube = third * third * third
-    current = saturation * torch.where(forward, growth, -1 - cube) + GMIN * v
-    slope = saturation * torch.where(forward, (1 + growth) / scale, 3 * cube / below) + GMIN
+    current = saturation * torch.where(forward, growth, -1 - cube) + gmin * v
+    slope = saturation * torch.where(forward, (1 + growth) / scale, 3 * cube / below) + gmin
     return current, slope
 
 
-def diode_co_content(v: Tensor, saturation: Tensor | float, scale: float) -> Tensor:
+def diode_co_content(
+    v: Tensor, saturation: Tensor | float, scale: float, gmin: float = GMIN
+) -> Tensor:
     """``∫₀^v I dv`` in watts."""
     knee = -3 * scale
     clamped = v.clamp(min=knee)
@@ -96,4 +100,58 @@ def diode_co_content(v: Tensor, saturation: Tensor | float, scale: float) -> Ten
     below = v.clamp(max=knee)
     cube = (3 * scale / math.e) ** 3
     reverse = -(below - knee) + 0.5 * cube * (below**-2 - knee**-2)
-    return saturation * (forward + reverse) + 0.5 * GMIN * v * v
+    return saturation * (forward + reverse) + 0.5 * gmin * v * v
+
+
+def symmetric_law(v: Tensor, saturation: float, scale: float, gmin: float) -> tuple[Tensor, Tensor]:
+    """``I(v) − I(−v)`` and its slope: with ``a = |v|/nV_t``, ``±I_s·(e^a − r(a))``.
+
+    ``r = e^(−a)`` up to a = 3 and ``(3/(e·a))³`` beyond, the diode in reverse.
+    """
+    a = v.abs() / scale
+    grown, inside, back, steep = _sides(a)
+    current = torch.copysign(saturation * (grown - back), v)
+    return current + 2 * gmin * v, (saturation / scale) * (grown + steep) + 2 * gmin
+
+
+def symmetric_difference(
+    center: Tensor, shift: Tensor, saturation: float, scale: float, gmin: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and half difference of `symmetric_law` at ``center ± shift``, and its mean slope.
+
+    ``½(e^(a+d) − e^(a−d)) = e^a·sinh d``, and so on: nothing of the size of the center cancels.
+    """
+    a = center.abs() / scale
+    d = torch.copysign(shift, center * shift) / scale
+    grown, inside, back, steep = _sides(a)
+    odd, even = torch.sinh(d), torch.cosh(d)
+    ratio = d / a.clamp(min=3)
+    square = ratio * ratio
+    whole = 1 / (1 - square)
+    whole = back * whole * whole * whole
+    mean_back = torch.where(inside, back * even, whole * (1 + 3 * square))
+    half_back = torch.where(inside, back * odd, whole * ratio * (3 + square))
+    sign = torch.copysign(torch.ones_like(center), center)
+    mean = sign * (saturation * (grown * even - mean_back))
+    half = sign * (saturation * (grown * odd + half_back))
+    # Where the two phases lie on either side of the seam, the pieces are evaluated one by one.
+    seam = ((a - 3).abs() <= d.abs()).nonzero(as_tuple=True)
+    if len(seam[0]):
+        c, h = center[seam].double(), shift[seam].double()
+        up, down = (symmetric_law(v, saturation, scale, 0.0)[0] for v in (c + h, c - h))
+        mean[seam], half[seam] = (0.5 * (up + down)).to(mean), (0.5 * (up - down)).to(half)
+    leak = 2 * gmin
+    slope = (saturation / scale) * (grown * even + steep) + leak
+    return mean + leak * center, half + leak * shift, slope
+
+
+def _sides(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``e^a``, whether ``a ≤ 3``, the reverse diode's r(a) and ``−r'(a)``."""
+    grown = torch.exp(a)
+    inside = a <= 3
+    decayed = 1 / grown
+    beyond = a.clamp(min=3)
+    third = (3 / math.e) / beyond
+    cube = third * third * third
+    back = torch.where(inside, decayed, cube)
+    return grown, inside, back, torch.where(inside, decayed, 3 * cube / beyond)

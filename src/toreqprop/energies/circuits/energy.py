@@ -23,6 +23,7 @@ from torch import Tensor
 
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
 from toreqprop.energies.activations import activated
+from toreqprop.energies.circuits.diode import GMIN
 from toreqprop.energies.circuits.faults import Faults
 from toreqprop.energies.circuits.network import Conductances, ResistiveNetwork, Voltages
 from toreqprop.energies.circuits.node_law import DiodePair, NodeLaw, diode_current, differenced
@@ -30,7 +31,7 @@ from toreqprop.energies.circuits.wired import Wired
 from toreqprop.energies.pairs import Signal
 from toreqprop.solution import State
 
-FIRST_STEPS = 3
+FIRST_STEPS = 2
 """Steps of Newton in each layer of the first sweep, which is a starting point only."""
 
 FAULT_KINDS = 4
@@ -76,7 +77,8 @@ class ResistiveEnergy(Energy):
         network = self.network
         saturation = network.diode.saturation_at(network.celsius) / self.scale
         scale = network.diode.scale(network.celsius)
-        return DiodePair(saturation * positive, saturation * negative, scale, network.clamp)
+        positive, negative = saturation * positive, saturation * negative
+        return DiodePair(positive, negative, scale, network.clamp, GMIN / self.scale)
 
     def split(self, params: Params) -> tuple[Conductances, Faults]:
         """The conductances, and the faults that are not in them already."""

@@ -9,31 +9,59 @@ import torch
 from torch import Tensor
 
 from toreqprop.energies.activations import HIGHER, Activation
-from toreqprop.energies.circuits.diode import diode_co_content, diode_law
+from toreqprop.energies.circuits.diode import (
+    diode_co_content,
+    diode_law,
+    symmetric_difference,
+    symmetric_law,
+)
 from toreqprop.energies.pairs import Pair, Signal
 
 
 class DiodePair(NamedTuple):
-    """The diode pairs of one hidden layer: I_s of both, ``n·V_t`` and the clamp voltage.
+    """The diode pairs of one hidden layer: I_s of both, ``n·V_t``, the clamp voltage and gmin.
 
-    The I_s may be counted in any unit of conductance; currents then are too.
+    The I_s and gmin may be counted in any unit of conductance; currents then are too.
     """
 
     positive: Tensor | float
     negative: Tensor | float
     scale: float
     clamp: float
+    gmin: float
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both diodes are equal and lead to ground: then one exponential serves both."""
+        return (
+            self.clamp == 0 and isinstance(self.positive, float) and self.positive == self.negative
+        )
 
     def law(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Current that leaves the node, and its slope."""
-        above, slope_above = diode_law(v - self.clamp, self.positive, self.scale)
-        below, slope_below = diode_law(-v - self.clamp, self.negative, self.scale)
+        if self.symmetric:
+            return symmetric_law(v, self.positive, self.scale, self.gmin)  # type: ignore[arg-type]
+        above, slope_above = diode_law(v - self.clamp, self.positive, self.scale, self.gmin)
+        below, slope_below = diode_law(-v - self.clamp, self.negative, self.scale, self.gmin)
         return above - below, slope_above + slope_below
+
+    def difference(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and half difference of the currents at ``center ± shift``, without cancellation, and
+        the mean of their slopes."""
+        if self.symmetric:
+            saturation: float = self.positive  # type: ignore[assignment]
+            return symmetric_difference(center, shift, saturation, self.scale, self.gmin)
+        dtype = center.dtype
+        exact = HIGHER.get(dtype, dtype)
+        middle, half = center.to(exact), shift.to(exact)
+        (up, steep_up), (down, steep_down) = self.law(middle + half), self.law(middle - half)
+        found = (0.5 * (up + down), 0.5 * (up - down), 0.5 * (steep_up + steep_down))
+        return found[0].to(dtype), found[1].to(dtype), found[2].to(dtype)
 
     def co_content(self, v: Tensor) -> Tensor:
         """Integral of the current from zero."""
-        above = diode_co_content(v - self.clamp, self.positive, self.scale)
-        below = diode_co_content(-v - self.clamp, self.negative, self.scale)
+        above = diode_co_content(v - self.clamp, self.positive, self.scale, self.gmin)
+        below = diode_co_content(-v - self.clamp, self.negative, self.scale, self.gmin)
         return above + below
 
     def voltage(
@@ -61,16 +89,11 @@ class DiodePair(NamedTuple):
 
 
 def diode_current(pair: DiodePair, v: Signal) -> tuple[Signal, Tensor]:
-    """Current through the diodes, of two phases differenced in double precision, and its slope,
-    of two phases the mean."""
+    """Current through the diodes, of one phase or two, and its slope, of two phases the mean."""
     if not isinstance(v, Pair):
         return pair.law(v)
-    dtype = v.dtype
-    exact = HIGHER.get(dtype, dtype)
-    center, shift = v.center.to(exact), v.shift.to(exact)
-    (up, steep_up), (down, steep_down) = pair.law(center + shift), pair.law(center - shift)
-    current = Pair((0.5 * (up + down)).to(dtype), (0.5 * (up - down)).to(dtype))
-    return current, (0.5 * (steep_up + steep_down)).to(dtype)
+    mean, half, slope = pair.difference(v.center, v.shift)
+    return Pair(mean, half), slope
 
 
 def differenced(function: Any, value: Signal) -> Signal:

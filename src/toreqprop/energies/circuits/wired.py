@@ -83,4 +83,3 @@ class Wired:
             else:
                 nodes.append(self.pairs[layer].voltage(current, total, steps=steps))
         return tuple(nodes)
-
