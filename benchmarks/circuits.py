@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,10 +122,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/circuits"))
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    started = time.time()
+    begun = report.begin()
     figures = COMMANDS[chosen.measurement](chosen)
     path = chosen.output / f"{chosen.measurement.replace('-', '_')}.json"
-    report.write(path, json.loads(json.dumps(figures)), started)
+    report.write(path, json.loads(json.dumps(figures)), begun)
 
 
 if __name__ == "__main__":

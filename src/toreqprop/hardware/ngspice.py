@@ -149,8 +149,8 @@ class Ngspice(Solver):
         if not measured.complete:
             reason = f" ({measured.message})" if measured.message else ""
             raise SpiceError(
-                f"ngspice gave up at a point of the sweep{reason}: lower beta, or raise the diode's "
-                "saturation current"
+                f"ngspice gave up at a point of the sweep{reason}: lower beta, or raise the "
+                "saturation current of the diode"
             )
         names = [n for n in circuit.probes if n.startswith(("nodes", "s"))]
         return tuple(measured.voltages[name] for name in names)

@@ -1,4 +1,4 @@
-"""Deep resistive networks: a circuit of resistors, diodes and amplifiers that learns by settling."""
+"""Deep resistive networks: resistors, diodes and amplifiers that learn by settling."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,25 @@ def simulator() -> str | None:
         return None
 
 
-def write(path: Path, figures: dict[str, Any], started: float) -> None:
-    """Write the figures; ``started`` is `time.time` at the beginning."""
+@dataclass(frozen=True)
+class Begun:
+    """When a measurement began, and with which code: files may change while it runs."""
+
+    time: float
+    commit: str
+
+
+def begin() -> Begun:
+    return Begun(time.time(), commit())
+
+
+def write(path: Path, figures: dict[str, Any], begun: Begun) -> None:
+    """Write the figures of a measurement."""
     about = {
         "command": " ".join(["python", *sys.argv]),
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
-        "seconds": round(time.time() - started, 1),
+        "commit": begun.commit,
+        "date": time.strftime("%Y-%m-%d", time.gmtime(begun.time)),
+        "seconds": round(time.time() - begun.time, 1),
         "environment": {**environment(), "ngspice": simulator()},
     }
     write_atomically(path, json.dumps({**about, **figures}, indent=2) + "\n")

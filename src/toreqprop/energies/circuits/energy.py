@@ -14,19 +14,19 @@ gradient step, which descends for c ≥ T, whatever the diodes do. Newton's meth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
 from toreqprop.energies.activations import activated
+from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
 from toreqprop.energies.circuits.diode import GMIN
 from toreqprop.energies.circuits.faults import Faults
-from toreqprop.energies.circuits.network import Conductances, ResistiveNetwork, Voltages
-from toreqprop.energies.circuits.node_law import DiodePair, NodeLaw, diode_current, differenced
+from toreqprop.energies.circuits.network import Conductances, ResistiveNetwork
+from toreqprop.energies.circuits.node_law import DiodePair, NodeLaw, differenced, diode_current
 from toreqprop.energies.circuits.wired import Wired
 from toreqprop.energies.pairs import Signal
 from toreqprop.solution import State

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toreqprop.errors import InvalidInputError
 from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, ZERO_CELSIUS, Diode
 from toreqprop.energies.circuits.faults import Faults
+from toreqprop.errors import InvalidInputError
 
 Conductances = tuple[Tensor, ...]
 """One tensor (nodes, rails) in siemens per crossbar."""

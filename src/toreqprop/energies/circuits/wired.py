@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from toreqprop.energies.circuits.network import Voltages
-from toreqprop.energies.circuits.node_law import DiodePair, diode_current, differenced
+from toreqprop.energies.circuits.node_law import DiodePair, differenced, diode_current
 from toreqprop.energies.pairs import Signal
 
 Gain = Tensor | float
