@@ -6,7 +6,7 @@
     python benchmarks/circuits.py in-situ        # ten mismatched circuits, in place and deployed
     python benchmarks/circuits.py random         # 200 random circuits, PyTorch against ngspice
 
-Each writes one JSON file into results/circuits, with commit, command, machine and times. One thread.
+Each writes one JSON file into results/circuits with commit, command, machine and times; one thread.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def train_digits(chosen: Chosen) -> dict[str, Any]:
 
 
 def in_situ(chosen: Chosen) -> dict[str, Any]:
-    recipe, rows = digits.Recipe(), []
+    recipe, rows = digits.Recipe(hidden=32, epochs=10), []
     for spread in (1.0, 0.5, 0.25):
         for seed in range(chosen.seeds if spread == 1 else min(chosen.seeds, 3)):
             rows.append(digits.mismatched(recipe, seed, spread))

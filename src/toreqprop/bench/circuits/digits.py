@@ -1,4 +1,4 @@
-"""Resistive networks on handwritten digits: as drawn, deployed on a mismatched circuit, in place."""
+"""Resistive networks on handwritten digits: as drawn, deployed on another circuit, in place."""
 
 from __future__ import annotations
 

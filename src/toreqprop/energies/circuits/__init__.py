@@ -1,4 +1,4 @@
-"""Deep resistive networks: diodes, the parts that do not learn, faults, and the co-content as energy.
+"""Deep resistive networks: diodes, the parts that do not learn, faults, co-content as energy.
 
 Volts, siemens, amperes, ohms, farads and seconds throughout.
 """

@@ -90,6 +90,32 @@ def diode_law(
     return current, slope
 
 
+def diode_difference(
+    center: Tensor, shift: Tensor, saturation: Tensor | float, scale: float, gmin: float = GMIN
+) -> tuple[Tensor, Tensor]:
+    """Mean and half difference of `diode_law`'s currents at ``center ± shift``.
+
+    ``½(e^(x+d) − e^(x−d)) = e^x·sinh d``, and so on: nothing of the size of the center cancels.
+    """
+    x, d = center / scale, shift / scale
+    forward = x >= -3
+    grown = torch.exp(x)
+    beyond = x.clamp(max=-3)
+    ratio = d / beyond
+    square = ratio * ratio
+    third = (3 / math.e) / (beyond * (1 - square))
+    cube = third * third * third
+    mean = torch.where(forward, grown * torch.cosh(d), -cube * (1 + 3 * square)) - 1
+    half = torch.where(forward, grown * torch.sinh(d), cube * ratio * (3 + square))
+    # Where the two phases lie on either side of the seam, the pieces are evaluated one by one.
+    seam = ((x + 3).abs() <= d.abs()).nonzero(as_tuple=True)
+    if len(seam[0]):
+        c, h = center[seam].double(), shift[seam].double()
+        (up, _), (down, _) = diode_law(c + h, 1.0, scale, 0.0), diode_law(c - h, 1.0, scale, 0.0)
+        mean[seam], half[seam] = (0.5 * (up + down)).to(mean), (0.5 * (up - down)).to(half)
+    return saturation * mean + gmin * center, saturation * half + gmin * shift
+
+
 def diode_co_content(
     v: Tensor, saturation: Tensor | float, scale: float, gmin: float = GMIN
 ) -> Tensor:
@@ -109,7 +135,7 @@ def symmetric_law(v: Tensor, saturation: float, scale: float, gmin: float) -> tu
     ``r = e^(−a)`` up to a = 3 and ``(3/(e·a))³`` beyond, the diode in reverse.
     """
     a = v.abs() / scale
-    grown, inside, back, steep = _sides(a)
+    grown, _, back, steep = _sides(a)
     current = torch.copysign(saturation * (grown - back), v)
     return current + 2 * gmin * v, (saturation / scale) * (grown + steep) + 2 * gmin
 

@@ -7,9 +7,9 @@ depends on its total conductance T, which learns. So a fixed conductance c takes
 
     G = Σ_l A^(2(L−l))·Σ [½c·v² + ∫I dv],    Φ = G − E,
 
-and σ is the inverse of ``c·v + I(v)``: the plain map ``v ← σ(c·v − (T·v − currents))`` is a proximal
-gradient step, which descends for c ≥ T, whatever the diodes do. Newton's method and block descent
-(`solvers.circuits`) use T itself and do not see c.
+and σ is the inverse of ``c·v + I(v)``: the plain map ``v ← σ(c·v − (T·v − currents))`` is a step
+of proximal gradient descent, which descends for c ≥ T, whatever the diodes do. Newton's method and
+block descent (`solvers.circuits`) use T itself and do not see c.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class ResistiveEnergy(Energy):
     def layer_preactivation(
         self, layer: int, state: Signals, drive: Params, params: Params
     ) -> Signal:
-        """``A^(2(L−l))·(c·v + I(v) − current that leaves)``; I cancels where diodes are as drawn."""
+        """``A^(2(L−l))·(c·v + I(v) − current that leaves)``; I cancels for diodes as drawn."""
         wired = self.wired(drive, params)
         v = state[layer]
         own = self.laws[layer].conductance - wired.total[layer]
@@ -198,7 +198,7 @@ class ResistiveEnergy(Energy):
     def energy_gradients(
         self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
     ) -> Gradients:
-        """``∂E/∂g = (1/S)·A^(2(L−l))·½ΔV²``: of two phases the mean of ΔV times half its difference.
+        """``∂E/∂g = (1/S)·A^(2(L−l))·½ΔV²``; of two phases mean ΔV times half its difference.
 
         The local rule, from the voltages at a conductance's two ends, whether or not amplifiers are
         reciprocal: what a circuit can measure.

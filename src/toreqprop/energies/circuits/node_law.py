@@ -11,6 +11,7 @@ from torch import Tensor
 from toreqprop.energies.activations import HIGHER, Activation
 from toreqprop.energies.circuits.diode import (
     diode_co_content,
+    diode_difference,
     diode_law,
     symmetric_difference,
     symmetric_law,
@@ -47,16 +48,14 @@ class DiodePair(NamedTuple):
 
     def difference(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and half difference of the currents at ``center ± shift``, without cancellation, and
-        the mean of their slopes."""
+        a slope between them."""
         if self.symmetric:
             saturation: float = self.positive  # type: ignore[assignment]
             return symmetric_difference(center, shift, saturation, self.scale, self.gmin)
-        dtype = center.dtype
-        exact = HIGHER.get(dtype, dtype)
-        middle, half = center.to(exact), shift.to(exact)
-        (up, steep_up), (down, steep_down) = self.law(middle + half), self.law(middle - half)
-        found = (0.5 * (up + down), 0.5 * (up - down), 0.5 * (steep_up + steep_down))
-        return found[0].to(dtype), found[1].to(dtype), found[2].to(dtype)
+        above = diode_difference(center - self.clamp, shift, self.positive, self.scale, self.gmin)
+        below = diode_difference(-center - self.clamp, -shift, self.negative, self.scale, self.gmin)
+        _, slope = self.law(center)
+        return above[0] - below[0], above[1] - below[1], slope
 
     def co_content(self, v: Tensor) -> Tensor:
         """Integral of the current from zero."""
@@ -89,7 +88,7 @@ class DiodePair(NamedTuple):
 
 
 def diode_current(pair: DiodePair, v: Signal) -> tuple[Signal, Tensor]:
-    """Current through the diodes, of one phase or two, and its slope, of two phases the mean."""
+    """Current through the diodes, of one phase or two, and a slope."""
     if not isinstance(v, Pair):
         return pair.law(v)
     mean, half, slope = pair.difference(v.center, v.shift)
