@@ -28,8 +28,9 @@ SEARCHED = [
     for moves, rate in ((1, 0.1), (0, 0.1), (1, 0.03), (2, 0.1))
 ]
 SEARCH_IMAGES = 20_000
-FIRST_HELD_OUT = 1000
-"""Seed of the first of the random circuits; those of tests and of development have smaller ones."""
+FIRST_HELD_OUT = 2000
+"""Seed of the first of the random circuits. Smaller ones served development: circuit 1185 showed
+that phases which a nudge moves far apart cannot share one Jacobian."""
 
 Chosen = argparse.Namespace
 
@@ -64,9 +65,9 @@ def train_digits(chosen: Chosen) -> dict[str, Any]:
 
 
 def in_situ(chosen: Chosen) -> dict[str, Any]:
-    recipe, rows = digits.Recipe(hidden=32, epochs=10), []
-    for spread in (1.0, 0.5, 0.25):
-        for seed in range(chosen.seeds if spread == 1 else min(chosen.seeds, 3)):
+    recipe, rows = digits.Recipe(hidden=32, epochs=8), []
+    for spread in (1.0, 2.0, 0.5):
+        for seed in range(chosen.seeds if spread == 1 else min(chosen.seeds, 2)):
             rows.append(digits.mismatched(recipe, seed, spread))
             print(rows[-1], flush=True)
     strong = [row for row in rows if row["spread"] == 1]

@@ -21,6 +21,9 @@ from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
 from toreqprop.solvers.base import Dynamics, Solver
 
+STRONG = 0.25
+"""Part of n·V_t by which a nudge may move a junction for both phases to share a Jacobian."""
+
 LARGEST_PRODUCT = 2**22
 """Entries of the table of products of couplings; beyond, each sample's matrix is formed anew."""
 
@@ -29,8 +32,9 @@ LARGEST_PRODUCT = 2**22
 class Newton(Solver):
     """Newton's method with every second layer eliminated and junctions limited as in SPICE.
 
-    Of two phases, the mean and the half difference take the step of their common Jacobian: exact
-    for a weak nudge, a contraction for a strong one.
+    Of two phases, the mean and the half difference take the step of their common Jacobian, so that
+    nothing cancels; where a nudge moves a junction by a good part of n·V_t, each phase takes the
+    step of its own.
     """
 
     tol: float = 1e-4
@@ -40,23 +44,36 @@ class Newton(Solver):
     def evaluate(self, system: Dynamics, state: State) -> State:
         """The state after one limited step."""
         field, wired, signals = _circuit(self, system, state)
-        balanced = [wired.balance(layer, signals) for layer in range(wired.depth)]
-        pushes, slopes = [-current for current, _ in balanced], [slope for _, slope in balanced]
         force = _force(system, signals)
-        if force is not None:
-            pushes = [
-                p - f / field.temperature(layer)
-                for layer, (p, f) in enumerate(zip(pushes, force, strict=True))
-            ]
-        middles = [center(v) for v in signals]
-        moves = _newton_moves(wired, slopes, [center(p) for p in pushes])
-        new = [v + move for v, move in zip(middles, moves, strict=True)]
-        for layer, pair in enumerate(wired.pairs):
-            new[layer] = _limited(middles[layer], new[layer], pair)
         if not isinstance(system, PairSystem):
-            return tuple(new)
-        apart = _newton_moves(wired, slopes, [shift(p) for p in pushes])
-        return (*new, *(shift(v) + move for v, move in zip(signals, apart, strict=True)))
+            return _limited_step(field, wired, signals, force)
+        balanced = [wired.balance(layer, signals) for layer in range(wired.depth)]
+        slopes = [slope for _, slope in balanced]
+        pushes = _pushes(field, [current for current, _ in balanced], force)
+        moves = [
+            _newton_moves(wired, slopes, [part(p) for p in pushes]) for part in (center, shift)
+        ]
+        middle = [v.center + move for v, move in zip(signals, moves[0], strict=True)]
+        for layer, pair in enumerate(wired.pairs):
+            middle[layer] = _limited(signals[layer].center, middle[layer], pair)
+        apart = [v.shift + move for v, move in zip(signals, moves[1], strict=True)]
+        strong = _strong(wired, signals, apart)
+        if not bool(strong.any()):
+            return (*middle, *apart)
+        assert force is not None
+        up, down = (
+            _limited_step(
+                field, wired, tuple(getattr(v, side) for v in signals),
+                tuple(getattr(f, side) for f in force),
+            )
+            for side in ("up", "down")
+        )  # fmt: skip
+        both = list(zip(up, down, strict=True))
+        alone = (*(0.5 * (a + b) for a, b in both), *(0.5 * (a - b) for a, b in both))
+        together = (*middle, *apart)
+        return tuple(
+            torch.where(strong[:, None], a, b) for a, b in zip(alone, together, strict=True)
+        )
 
     def step(
         self, system: Dynamics, state: State, image: State, memory: None
@@ -125,6 +142,38 @@ def _circuit(
     assert bound is not None
     signals: tuple[Any, ...] = paired(state) if isinstance(system, PairSystem) else state
     return field, field.wired(bound.drive, bound.params), signals
+
+
+def _pushes(
+    field: ResistiveEnergy, currents: list[Any], force: tuple[Any, ...] | None
+) -> list[Any]:
+    """The current into each node that is not yet balanced."""
+    if force is None:
+        return [-current for current in currents]
+    both = enumerate(zip(currents, force, strict=True))
+    return [-current - f / field.temperature(layer) for layer, (current, f) in both]
+
+
+def _limited_step(
+    field: ResistiveEnergy, wired: Wired, nodes: State, force: tuple[Tensor, ...] | None
+) -> State:
+    """One step of one phase, with its own Jacobian."""
+    balanced = [wired.balance(layer, nodes) for layer in range(wired.depth)]
+    pushes = _pushes(field, [current for current, _ in balanced], force)
+    moves = _newton_moves(wired, [slope for _, slope in balanced], pushes)
+    new = [v + move for v, move in zip(nodes, moves, strict=True)]
+    for layer, pair in enumerate(wired.pairs):
+        new[layer] = _limited(nodes[layer], new[layer], pair)
+    return tuple(new)
+
+
+def _strong(wired: Wired, signals: tuple[Any, ...], apart: list[Tensor]) -> Tensor:
+    """Samples whose phases' junctions are too far apart to share a Jacobian, (batch,)."""
+    found = torch.zeros(len(apart[0]), dtype=torch.bool, device=apart[0].device)
+    for v, new, pair in zip(signals, apart, wired.pairs, strict=False):
+        far = torch.maximum(v.shift.abs(), new.abs()).amax(1)
+        found = found | (far > STRONG * pair.scale)
+    return found
 
 
 def _limited(old: Tensor, new: Tensor, pair: DiodePair) -> Tensor:
