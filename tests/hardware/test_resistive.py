@@ -25,7 +25,7 @@ from toreqprop.hardware import BlockDescent, ResistiveNetwork
 from toreqprop.solvers import FixedPoint, GaussSeidel, Newton
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(9))
 def test_newton_and_block_descent_agree(seed: int) -> None:
     circuit = random_circuit(seed)
     newton = circuit.voltages(TIGHT)
@@ -141,7 +141,7 @@ def test_the_difference_of_diode_currents_is_exact() -> None:
     pair = DiodePair(1e-6, 1e-6, 0.0259, 0.0, 0.0)
     v, d = 0.15 * torch.randn(50, 40), 1e-7 * torch.randn(50, 40)
     _, half, slope = pair.difference(v, d)
-    (up, _), (down, _) = pair.law((v.double() + d.double())), pair.law(v.double() - d.double())
+    (up, _), (down, _) = pair.law(v.double() + d.double()), pair.law(v.double() - d.double())
     torch.testing.assert_close(half.double(), 0.5 * (up - down), rtol=1e-4, atol=1e-18)
     torch.testing.assert_close(half, slope * d, rtol=1e-3, atol=1e-18)
 

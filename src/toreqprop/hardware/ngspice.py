@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,8 +85,8 @@ class Ngspice(Solver):
     timeout: float = 600.0
     neuron: Neuron = "behavioural"
     inputs: Inputs = "norton"
-    tol: float = 1e-6
-    max_steps: int = 1
+    tol: float = field(default=1e-6, kw_only=True)
+    max_steps: int = field(default=1, kw_only=True)
     plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

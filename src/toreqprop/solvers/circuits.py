@@ -28,7 +28,7 @@ LARGEST_PRODUCT = 2**22
 """Entries of the table of products of couplings; beyond, each sample's matrix is formed anew."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Newton(Solver):
     """Newton's method with every second layer eliminated and junctions limited as in SPICE.
 
@@ -81,7 +81,7 @@ class Newton(Solver):
         return image, None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockDescent(Solver):
     """Each layer in turn to its exact minimum given its neighbours: upwards in a free phase,
     downwards in a nudged one, where the nudge arrives at the top."""
