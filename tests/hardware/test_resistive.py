@@ -173,7 +173,7 @@ def test_circuit_solvers_serve_circuits_alone() -> None:
 
 
 def test_conductances_stay_in_range_and_can_return() -> None:
-    model, x, target = small_circuit(low=0.5, high=1.5)
+    model, _, _ = small_circuit(low=0.5, high=1.5)
     raw = next(model.parameters())
     with torch.no_grad():
         raw.copy_(torch.linspace(-1, 3, raw.numel()).reshape(raw.shape))

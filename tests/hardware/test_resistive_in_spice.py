@@ -19,7 +19,7 @@ from toreqprop.bench.circuits.gradients import (
 from toreqprop.bench.circuits.random_circuits import TIGHT, difference, random_circuit
 from toreqprop.energies.circuits import Tolerances
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.hardware import Ngspice, ResistiveNetwork, netlist, resistive_netlist
+from toreqprop.hardware import Ngspice, ResistiveNetwork, netlist, resistive_netlist, settle
 
 
 @pytest.mark.parametrize("seed", [*range(100, 112), 1185])
@@ -113,15 +113,26 @@ def test_both_simulators_train_alike(ngspice: Ngspice) -> None:
     assert states_apart(tuple(trained[0]), tuple(before.parameters())) > 1e-2
 
 
-def test_transient_settles_at_the_operating_point(ngspice: Ngspice) -> None:
+def test_both_simulations_settle_alike_in_time(ngspice: Ngspice) -> None:
+    """With fast and with slow amplifiers, at every moment, and at the operating point in the end;
+    a slow amplifier takes longer."""
     settled = []
+    model, x, _ = small_circuit()
+    unit = netlist(model, x).time_constant
     for slow in (0.0, 3.0):
-        model, x, _ = small_circuit()
-        unit = netlist(model, x).time_constant
-        if slow:
-            model, x, _ = small_circuit(tolerances=Tolerances(amplifier_time=slow * unit))
-        expected = model.equilibrium(x).state[-1][2].detach()
-        measured = ngspice.transient(netlist(model, x), unit / 10, 60 * unit, point=2)
+        model, x, _ = small_circuit(tolerances=Tolerances(amplifier_time=slow * unit))
+        measured = ngspice.transient(netlist(model, x[2:3]), unit / 40, 40 * unit)
+        mine = settle(model, x[2:3], span=40, step=0.02)
+        assert mine.unit == pytest.approx(unit)
+        for moment in (0.5, 1.0, 2.0, 5.0):
+            there = int((measured.axis - moment * unit).abs().argmin())
+            here = int((mine.times - measured.axis[there]).abs().argmin())
+            for layer in (1, 2):
+                apart = measured.voltages[f"nodes{layer}"][there] - mine.nodes[layer - 1][here, 0]
+                # Half a step of 0.02 RC at volts that change by less than 1 V in RC.
+                assert float(apart.abs().max()) < 0.01
+        expected = model.equilibrium(x[2:3]).state[-1].detach()
+        assert float((mine.nodes[-1][-1] - expected).abs().max()) < 1e-5
         error = (measured.voltages["nodes2"] - expected).abs().amax(1)
         assert float(error[-1]) < 1e-5
         settled.append(float(measured.axis[error > 1e-3].max()) / unit)

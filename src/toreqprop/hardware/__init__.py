@@ -16,6 +16,7 @@ from toreqprop.hardware.netlist import netlist
 from toreqprop.hardware.neuron_netlist import layered_netlist, looped_netlist
 from toreqprop.hardware.ngspice import Measured, Ngspice, SpiceError
 from toreqprop.hardware.resistive_netlist import resistive_netlist
+from toreqprop.hardware.transient import Settling, settle
 from toreqprop.solvers.circuits import BlockDescent, Newton
 
 __all__ = [
@@ -29,11 +30,13 @@ __all__ = [
     "Ngspice",
     "Noise",
     "ResistiveNetwork",
+    "Settling",
     "SpiceError",
     "Tolerances",
     "layered_netlist",
     "looped_netlist",
     "netlist",
     "resistive_netlist",
+    "settle",
     "thermal_voltage",
 ]
