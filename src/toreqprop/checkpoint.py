@@ -33,6 +33,7 @@ from toreqprop.energies.circuits import Diode, Tolerances
 from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.frugal import build_within
 from toreqprop.gradients import ESTIMATORS
+from toreqprop.kernels import get_kernel
 from toreqprop.models import MODELS, BackpropMLP
 from toreqprop.reading import read_regular
 from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS
@@ -304,6 +305,7 @@ def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
         raise CheckpointError(f"there is no dtype {dtype!r}.")
     config = decode(described["config"])
     _check_roles(config)
+    get_kernel("auto")  # a large block that its first use takes is no part of the model
     largest = max((t.numel() for t in weights.values()), default=0)
     model = build_within(lambda: NETWORKS[name](**config), largest, len(weights)).to(_DTYPES[dtype])
     for key, tensor in model.state_dict().items():
