@@ -112,6 +112,7 @@ class Ngspice(Solver):
             raise UnsupportedModelError(
                 "A circuit has no complex voltages: use gradient=CenteredEP()."
             )
+        nudges: tuple[Nudge | None, ...]
         if isinstance(system, PairSystem):
             if system.nudge.asymmetry is not None:
                 raise UnsupportedModelError(

@@ -42,7 +42,7 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def digits(seed: int) -> Data:
     """Training and test images and labels, in double precision as SPICE computes."""
-    data = get("digits").load(seed)
+    data = get("digits").load(seed, False)
     x, test_x = (torch.from_numpy(part).double() for part in (data.train_x, data.test_x))
     return x, torch.from_numpy(data.train_y), test_x, torch.from_numpy(data.test_y)
 

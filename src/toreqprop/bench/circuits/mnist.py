@@ -56,7 +56,7 @@ class Images:
 
 def images(seed: int = 0) -> Images:
     """All of MNIST, in units of one deviation of the training images, the background at zero."""
-    data = get("mnist").load(seed, full=True)
+    data = get("mnist").load(seed, True)
     dark = data.train_x.min()
     parts = (data.train_x - dark, data.train_y, data.test_x - dark, data.test_y)
     return Images(*(torch.from_numpy(part) for part in parts))

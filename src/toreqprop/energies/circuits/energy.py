@@ -86,8 +86,8 @@ class ResistiveEnergy(Energy):
         conductances, rest = params[:depth], params[depth:]
         if not rest:
             return conductances, Faults()
-        columns = [rest[kind::FAULT_KINDS] for kind in range(FAULT_KINDS)]
-        return conductances, Faults(None, *columns)
+        saturation, up, down, offset = (rest[kind::FAULT_KINDS] for kind in range(FAULT_KINDS))
+        return conductances, Faults(None, saturation, up, down, offset)
 
     def temperature(self, layer: int) -> float:
         """``A^(2(L−l))``."""
