@@ -48,17 +48,17 @@ def schematic(folder: Path) -> Path:
         parts.append(f'<path d="M176 {y}h24"/>')
     parts.append('<path d="M200 40v120M200 100h170"/>')
     parts.append('<circle cx="230" cy="100" r="4" fill="#1f2937"/>')
-    parts.append('<text x="224" y="88" text-anchor="end">h1_1</text>')
+    parts.append('<text x="222" y="90">h1_1</text>')
     parts.append('<path d="M270 100v20"/>' + diode(270, 120, up=False))
     parts.append('<path d="M310 100v20"/>' + diode(310, 120, up=True))
     parts.append('<path d="M270 160v14M310 160v14"/>')
-    parts.append('<text x="262" y="190">clamp</text>')
+    parts.append('<text x="262" y="190">+clamp</text>')
     parts.append('<text x="320" y="190">−clamp</text>')
     parts.append('<path d="M370 74v52l52 -26z" fill="white"/><text x="376" y="105">A</text>')
-    parts.append('<path d="M422 100h24" /><text x="426" y="90">up1_1 = A·v</text>')
+    parts.append('<path d="M422 100h24" /><text x="414" y="82">up1_1 = A·v</text>')
     parts.append(
         f'<path d="M446 100c0 70 -216 76 -216 4" stroke="{FAINT}" stroke-dasharray="4 3"/>'
-        f'<text x="350" y="170" fill="{FAINT}">1/A of the current comes back</text>'
+        '<text x="350" y="175">1/A of the current comes back</text>'
     )
     parts.append(resistor(446, 100, "") + '<path d="M506 100h60"/>')
     parts.append('<text x="470" y="124">g</text>')

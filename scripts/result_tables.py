@@ -244,7 +244,7 @@ def circuits_table() -> list[str]:
     return [
         "| measured | figure | command |",
         "|---|---|---|",
-        f"| 784-{hidden}-10 on all of MNIST, test accuracy | {100 * mnist['test_accuracy']:.2f} % in "
+        f"| 784-{hidden}-10 on all of MNIST, test | {100 * mnist['test_accuracy']:.2f} % in "
         f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{mnist['command']}` |",
         f"| digits, {len(digits['runs'])} seeds, in PyTorch and with the same weights in ngspice | "
         f"{share(digits['summary']['pytorch'])} and {share(digits['summary']['ngspice'])} | "

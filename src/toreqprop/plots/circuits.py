@@ -41,6 +41,7 @@ def voltages_figure(data: dict[str, Any]) -> Any:
             moved = [1e3 * (a - b) for a, b in zip(phases[phase], phases["free"], strict=True)]
             sign = "+" if phase == "up" else "−"
             rows[1].plot(units, moved, mark, ms=3, color=colour, label=f"{name} at {sign}β")
+    rows[1].set_yscale("symlog", linthresh=1e-3)
     finish(rows[0], "unit", "free phase, V", counts=True)
     finish(rows[1], "unit", "moved by the nudge, mV", counts=True)
     return figure
