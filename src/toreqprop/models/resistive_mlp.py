@@ -57,6 +57,7 @@ class ResistiveMLP(EquilibriumModel):
         capacitance: of each node in farads; only transients see it.
         celsius: temperature of the circuit.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`; `Newton()` by default.
+        generator: of the conductances at the start; None is torch's global one.
 
     Shapes: input (batch, sizes[0]), output (batch, sizes[-1]).
     """
@@ -86,6 +87,7 @@ class ResistiveMLP(EquilibriumModel):
         tol: float | None = None,
         max_steps: int | None = None,
         on_failure: OnFailure = "warn",
+        generator: torch.Generator | None = None,
     ) -> None:
         found = checks.sizes("sizes", sizes, 2, "[64, 32, 10]")
         for name, value in (("gain", gain), ("unit", unit), ("low", low), ("high", high)):
@@ -120,7 +122,9 @@ class ResistiveMLP(EquilibriumModel):
         self.capacitance, self.celsius = capacitance, celsius
         self.crossbars = nn.ModuleList(
             Constrained(
-                low + (2 - low) * torch.rand(found[layer + 1], network.rail_count(layer)),
+                low
+                + (2 - low)
+                * torch.rand(found[layer + 1], network.rail_count(layer), generator=generator),
                 ConductanceRange(unit, low, high),
             )
             for layer in range(network.depth)
