@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import draw_circuit
 import torch
 
 from toreqprop.cli import app
@@ -48,8 +49,13 @@ def landscape(folder: Path) -> Path:
     return save(figure, folder / "landscape.svg")
 
 
+CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circuit-mismatch")
+"""Those that `draw_circuit` draws."""
+
+
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
+    draw_circuit.main(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

@@ -282,10 +282,38 @@ def soak_sentence(found: Report) -> list[str]:
     ]
 
 
+def circuits_table() -> list[str]:
+    """What resistive networks reached, each figure with the command that measured it."""
+    mnist, digits = load("circuits/mnist.json"), load("circuits/digits.json")
+    circuits, place = load("circuits/random.json"), load("circuits/in_situ.json")
+    hidden = "-".join(map(str, mnist["recipe"]["hidden"]))
+    strong = place["summary"]
+
+    def share(figures: Report) -> str:
+        return f"{100 * figures['mean']:.1f} ± {100 * figures['std']:.1f} %"
+
+    return [
+        "| measured | figure | command |",
+        "|---|---|---|",
+        f"| 784-{hidden}-10 on all of MNIST, test | {100 * mnist['test_accuracy']:.2f} % in "
+        f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{mnist['command']}` |",
+        f"| digits, {len(digits['runs'])} seeds, in PyTorch and with the same weights in ngspice | "
+        f"{share(digits['summary']['pytorch'])} and {share(digits['summary']['ngspice'])} | "
+        f"`{digits['command']}` |",
+        f"| {circuits['circuits']} random circuits, free and nudged, PyTorch against ngspice | "
+        f"worst {circuits['worst_volts']:.1e} V | `{circuits['command']}` |",
+        f"| strong mismatch, trained as drawn and deployed | {share(strong['deployed'])} | "
+        f"`{place['command']}` |",
+        f"| the same circuits, trained in place | {share(strong['in_place'])} | |",
+        f"| in place, first crossbar frozen | {share(strong['frozen'])} | |",
+    ]
+
+
 BLOCKS = {
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),
+    "circuits": circuits_table,
     "speed": speed_table,
     "memory": memory_table,
     "accuracy": lambda: accuracy_table("benchmark.json"),

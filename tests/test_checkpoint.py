@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +256,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointError, match="cannot be written"):
         save(tmp_path / "file", Checkpoint(trained()[0]))
+
+
+def test_loads_in_a_fresh_process(tmp_path: Path) -> None:
+    """Where no model was built before: what a first use sets up must not count as the model's."""
+    model, _, _ = MODELS["looped"].example()
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(model))
+    script = f"from toreqprop import checkpoint; checkpoint.load({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

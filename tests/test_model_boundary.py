@@ -76,6 +76,14 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
         teq.ConvertedNetwork, {"net": nn.Sequential(*sequential(), nn.Linear(4, 3)), **CONVERTED}, X
     ),
     "Block": (teq.Block, {"net": sequential(), **CONVERTED}, X),
+    "ResistiveMLP": (
+        teq.ResistiveMLP,
+        {"sizes": [6, 5, 3], "gain": 4.0, "diode": None, "clamp": 0.0, "bias": 1.0}
+        | {"input_gain": None, "output_gain": None, "inverting": True, "upper_bias": True}
+        | {"unit": 1e-5, "low": 0.01, "high": 100.0, "tolerances": None, "capacitance": 1e-12}
+        | {"celsius": 27.0, **COMMON},
+        X,
+    ),
     "Residual": (
         teq.Residual,
         {"body": nn.Sequential(nn.Linear(6, 6), nn.Tanh()), "shortcut": None, "scale": 1.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toreqprop import hardware as hardware
 from toreqprop.certificate import Certificate, certify
 from toreqprop.energies import AveragePooling, MaxPooling, SoftPooling
 from toreqprop.errors import (
@@ -35,6 +36,7 @@ from toreqprop.models import (
     HopfieldMLP,
     LoopedMLP,
     Residual,
+    ResistiveMLP,
     convert,
     nudged_backward,
     nudged_gradients,
@@ -74,6 +76,7 @@ __all__ = [
     "RandomSignEP",
     "RecurrentBackprop",
     "Residual",
+    "ResistiveMLP",
     "SoftPooling",
     "Solution",
     "Status",

@@ -29,13 +29,14 @@ from torch import Tensor, nn
 from toreqprop import checks
 from toreqprop.atomic import write_atomically
 from toreqprop.energies import ACTIVATIONS, POOLINGS
+from toreqprop.energies.circuits import Diode, Tolerances
 from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.frugal import build_within
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.kernels import get_kernel
 from toreqprop.models import MODELS, BackpropMLP
 from toreqprop.reading import read_regular
-from toreqprop.solvers import SOLVERS
+from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS
 from toreqprop.training import TrainerState
 
 NETWORKS: dict[str, type[nn.Module]] = {**MODELS, "backprop": BackpropMLP}
@@ -43,9 +44,11 @@ NETWORKS: dict[str, type[nn.Module]] = {**MODELS, "backprop": BackpropMLP}
 
 ROLES: dict[str, tuple[type, ...]] = {
     "gradient": tuple(ESTIMATORS.values()),
-    "solver": tuple(SOLVERS.values()),
+    "solver": (*SOLVERS.values(), *CIRCUIT_SOLVERS.values()),
     "pooling": tuple(POOLINGS.values()),
     "activation": tuple(ACTIVATIONS.values()),
+    "diode": (Diode,),
+    "tolerances": (Tolerances,),
 }
 """The objects a model's configuration may hold, by the name of the setting."""
 

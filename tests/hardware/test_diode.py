@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from toreqprop.energies.circuits.diode import diode_co_content, diode_law
 from toreqprop.errors import InvalidInputError
 from toreqprop.hardware import Circuit, Diode, Ngspice, thermal_voltage
 from toreqprop.hardware.circuit import voltage_source
-from toreqprop.hardware.diode import diode_co_content, diode_law
 
 VOLTS = torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
 

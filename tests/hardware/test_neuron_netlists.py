@@ -74,7 +74,7 @@ def test_looped_network_settles_at_the_librarys_state(
 ) -> None:
     *network, x, nudge = looped_problem()
     measured = ngspice.operating_points(looped_netlist(*network, x, nudge, neuron, inputs))
-    assert measured.converged
+    assert measured.complete
     expected = looped_equilibrium(*network, x, nudge)
     assert float((measured.voltages["s1"] - expected).abs().max()) < BOUND
 
@@ -87,7 +87,7 @@ def test_layered_network_settles_at_the_librarys_state(
     layers, x = layered_problem()
     circuit = layered_netlist(layers, x, 0.5, neuron=neuron, inputs=inputs)
     measured = ngspice.operating_points(circuit)
-    assert measured.converged
+    assert measured.complete
     for layer, expected in enumerate(layered_equilibrium(layers, x, 0.5), start=1):
         assert float((measured.voltages[f"s{layer}"] - expected).abs().max()) < BOUND
 
@@ -139,7 +139,7 @@ def test_transient_settles_at_the_operating_point(ngspice: Ngspice) -> None:
     expected = looped_equilibrium(*network, x, nudge)[3]
     unit = circuit.time_constant
     measured = ngspice.transient(circuit, unit / 20, 25 * unit, point=3)
-    assert measured.converged
+    assert measured.complete
     error = (measured.voltages["s1"] - expected).abs().amax(1)
     assert float(error[-1]) < 1e-6
     settled = float(measured.axis[error > 1e-3].max()) / unit
@@ -156,7 +156,7 @@ def test_noise_shakes_the_state_about_its_mean(ngspice: Ngspice) -> None:
     for seed in (3, 3, None):
         noise = Noise(rms=0.5, interval=unit / 10, seed=seed)
         measured = ngspice.transient(circuit, unit / 10, 60 * unit, noise=noise)
-        assert measured.converged
+        assert measured.complete
         late = measured.voltages["s1"][measured.axis > 20 * unit]
         assert float((late.mean(0) - expected).abs().max()) < 0.1
         spreads.append(float(late.std(0).mean()))

@@ -1,173 +1,232 @@
-"""The PyTorch solvers: against each other, against the co-content, against finite differences."""
+"""Resistive networks in PyTorch: solvers against each other, the energy, finite differences."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from tests.hardware.circuits import (
-    STRONG,
+import toreqprop as teq
+from toreqprop.bench.circuits.gradients import (
+    conductance_slopes,
     cosine,
     cosines,
-    difference,
     finite_differences,
-    random_problem,
-    small_problem,
+    slopes,
+    small_circuit,
+    states_apart,
 )
-from toreqprop.errors import ConvergenceError, InvalidInputError
-from toreqprop.hardware import (
-    BlockDescent,
-    CircuitStatus,
-    Faults,
-    Newton,
-    ResistiveNetwork,
-    co_content,
-    conductance_gradients,
-    nudged_gradients,
-    nudged_phases,
-    solve_circuit,
-    updated,
-)
-from toreqprop.hardware.wired import wire
+from toreqprop.bench.circuits.random_circuits import TIGHT, difference, random_circuit
+from toreqprop.energies import System
+from toreqprop.energies.circuits import DiodePair, Faults, Tolerances
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.gradients import ESTIMATORS
+from toreqprop.hardware import BlockDescent, ResistiveNetwork
+from toreqprop.solvers import FixedPoint, GaussSeidel, Newton
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(9))
 def test_newton_and_block_descent_agree(seed: int) -> None:
-    problem = random_problem(seed)
-    newton = problem.solve(solve_circuit)
-    descent = problem.solve(solve_circuit, method=BlockDescent())
-    assert newton.converged
-    assert descent.converged
-    # Block descent converges linearly: its last move of 1e-12 V is a fraction of what is left.
+    circuit = random_circuit(seed)
+    newton = circuit.voltages(TIGHT)
+    # Block descent converges linearly: its last move is a fraction of what is left.
+    descent = circuit.voltages(BlockDescent(tol=1e-12))
     assert difference(newton, descent) < 1e-9
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_no_current_is_left_over(seed: int) -> None:
-    problem = random_problem(seed)
-    solution = problem.solve(solve_circuit)
-    wired = wire(
-        problem.network,
-        problem.conductances,
-        problem.x,
-        problem.target,
-        problem.beta,
-        problem.faults,
-    )
-    for current, slope in zip(*wired.residual(solution.nodes), strict=True):
-        assert float((current / slope).abs().max()) < 1e-11
+@pytest.mark.parametrize("solver", [FixedPoint(), GaussSeidel()])
+def test_general_methods_find_the_same_voltages(solver: teq.FixedPoint) -> None:
+    model, x, _ = small_circuit()
+    expected = model.equilibrium(x).state
+    model.solver = solver.limited(1e-10, 5000)
+    found = model.equilibrium(x)
+    assert found.converged
+    assert states_apart(expected, found.state) < 1e-8
 
 
 @pytest.mark.parametrize("inverting", [False, True])
-def test_co_content_is_the_energy(inverting: bool) -> None:
-    """Its derivative is the current at each node, whatever the voltages."""
-    network = ResistiveNetwork((3, 5, 4, 2), inverting=inverting, upper_bias=True, clamp=0.1)
-    faults = Faults.draw(network, 1, conductance=0.4, saturation=0.7, offset=0.05)
-    conductances = network.random_conductances(1)
-    x, target = torch.randn(6, 3).double(), torch.rand(6, 2).double()
-    nodes = tuple(0.3 * torch.randn(6, n).double() for n in network.sizes[1:])
-    free = tuple(v.requires_grad_() for v in nodes)
-    energy = co_content(network, conductances, x, free, target, 1e-5, faults)
-    slopes = torch.autograd.grad(energy.sum(), free)
-    currents, _ = wire(network, conductances, x, target, 1e-5, faults).residual(nodes)
-    for layer, (slope, current) in enumerate(zip(slopes, currents, strict=True)):
-        expected = network.weight(layer) * current.detach()
-        torch.testing.assert_close(slope, expected, rtol=1e-9, atol=1e-18)
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+def test_the_map_follows_from_the_energy(inverting: bool, spread: float) -> None:
+    """``∂E/∂v = G' − u``, whatever the voltages, also with faults that keep an energy."""
+    faults = Tolerances(conductance=spread, saturation=spread, offset=0.1 * spread, seed=1)
+    model, x, _ = small_circuit(
+        (3, 5, 4, 2), faults, inverting=inverting, upper_bias=True, clamp=0.1
+    )
+    nodes = tuple((0.3 * torch.randn(5, n).double()).requires_grad_() for n in (5, 4, 2))
+    params = tuple(p.detach() for p in model.system_parameters())
+    energy = model.field.energy(nodes, x, params)
+    found = torch.autograd.grad(energy.sum(), nodes)
+    system = System.bind(model.field, x, params)
+    expected = zip(system.deactivate(nodes), system.preactivation(nodes), strict=True)
+    for slope, (inner, u) in zip(found, expected, strict=True):
+        torch.testing.assert_close(slope, inner.detach() - u.detach(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"inverting": True, "upper_bias": True}, {"clamp": 0.2, "gain": 2.0}]
 )
 def test_gradient_is_that_of_finite_differences(options: dict) -> None:
-    network = ResistiveNetwork((2, 4, 3, 2), input_gain=3.0, **options)
-    conductances = network.random_conductances(2)
-    x, target = torch.randn(4, 2).double(), torch.rand(4, 2).double()
-    expected = finite_differences(network, conductances, x, target, solve_circuit)
-    found = nudged_gradients(network, conductances, x, target, 1e-7)
+    model, x, target = small_circuit((2, 4, 3, 2), **options)
+    model.gradient = teq.CenteredEP(1e-4)
+    expected = finite_differences(model, x, target)
+    found = slopes(model, x, target)
     assert min(cosines(found, expected)) > 0.999999
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-4 * float(b.abs().max()))
 
 
-def test_bias_of_the_gradient_falls_as_beta_squared() -> None:
-    problem = small_problem()
-    exact = nudged_gradients(*problem, 1e-8)
-    errors = []
-    for beta in (4e-6, 2e-6):
-        found = nudged_gradients(*problem, beta)
-        errors.append(
-            float(torch.cat([(a - b).flatten() for a, b in zip(found, exact, strict=True)]).norm())
-        )
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
+def test_both_nudges_give_one_gradient() -> None:
+    """Currents from the loss, and a conductance that pulls to the target."""
+    model, x, target = small_circuit()
+    model.gradient = teq.CenteredEP(1e-4)
+    found = conductance_slopes(model, x, target, 1e-4, TIGHT)
+    expected = slopes(model, x, target)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(model.unit * a, b, rtol=0, atol=1e-5 * float(b.abs().max()))
 
 
-@pytest.mark.parametrize("kind", ["conductance", "saturation", "offset"])
+@pytest.mark.parametrize("kind", ["conductance", "saturation", "offset", "wire"])
 def test_faults_that_keep_an_energy_keep_the_gradient(kind: str) -> None:
-    network, conductances, x, target = small_problem()
-    faults = Faults.draw(network, 1, **{kind: 0.3})
-    found = nudged_gradients(network, conductances, x, target, 1e-7, faults)
-    expected = finite_differences(network, conductances, x, target, solve_circuit, faults)
-    if faults.conductance is not None:  # the circuit measures the slope of what is really there
-        expected = tuple(e / f for e, f in zip(expected, faults.conductance, strict=True))
+    size = 200.0 if kind == "wire" else 0.3
+    model, x, target = small_circuit((3, 4, 2), Tolerances(**{kind: size}, seed=1))
+    model.gradient = teq.CenteredEP(1e-4)
+    expected = finite_differences(model, x, target)
+    # The circuit measures the slope by what is really there: the chain rule back to what is set.
+    nominal = tuple(g.detach().requires_grad_() for g in model.conductances())
+    actual = model.faults.conductances(nominal)
+    chain = torch.autograd.grad([g.sum() for g in actual], nominal)
+    found = [a * c for a, c in zip(slopes(model, x, target), chain, strict=True)]
     assert min(cosines(found, expected)) > 0.999999
 
 
 def test_an_error_of_the_feedback_gain_bends_the_gradient() -> None:
-    network, conductances, x, target = small_problem()
     measured = []
     for spread in (0.05, 1.0):
-        faults = Faults.draw(network, 1, down=spread)
-        expected = finite_differences(network, conductances, x, target, solve_circuit, faults)
-        found = nudged_gradients(network, conductances, x, target, 1e-7, faults)
-        measured.append(cosine(found, expected))
+        model, x, target = small_circuit((3, 4, 2), Tolerances(down=spread, seed=1))
+        found = slopes(model, x, target)
+        measured.append(cosine(found, finite_differences(model, x, target)))
     assert 1 > measured[0] > 0.999 > 0.9 > measured[1]
 
 
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"holomorphic", "unrolled"}))
+def test_every_estimator_that_applies_points_downhill(name: str) -> None:
+    model, x, target = small_circuit()
+    expected = slopes(model, x, target)
+    model.tol = 1e-8
+    # Continual EP moves the conductances themselves: its rate is in S²/V², not in raw units.
+    continual = teq.ContinualEP(rate=1e-3 * model.unit**2)
+    model.gradient = continual if name == "continual" else ESTIMATORS[name]().softer(100)
+    assert min(cosines(slopes(model, x, target), expected)) > 0.99
+
+
+def test_complex_nudges_are_refused_in_a_sentence() -> None:
+    model, x, target = small_circuit()
+    model.gradient = teq.HolomorphicEP()
+    with pytest.raises(UnsupportedModelError):
+        slopes(model, x, target)
+
+
 def test_single_precision_agrees() -> None:
-    network, conductances, x, target = small_problem()
-    exact = solve_circuit(network, conductances, x, target, 1e-6)
-    single = tuple(g.float() for g in conductances)
-    rough = solve_circuit(network, single, x.float(), target.float(), 1e-6)
-    assert rough.converged
-    assert rough.output.dtype is torch.float32
-    torch.testing.assert_close(rough.output.double(), exact.output, rtol=0, atol=1e-5)
+    model, x, target = small_circuit()
+    exact, expected = model.equilibrium(x).state, slopes(model, x, target)
+    model.float()
+    model.tol = 1e-5
+    assert states_apart(exact, model.equilibrium(x.float()).state) < 1e-5
+    found = slopes(model, x.float(), target.float())
+    assert min(cosines([g.double() for g in found], expected)) > 0.999999
 
 
-def test_starting_from_the_solution_takes_one_step() -> None:
-    network, conductances, x, _ = small_problem()
-    first = solve_circuit(network, conductances, x)
-    again = solve_circuit(network, conductances, x, initial=first.nodes)
-    assert again.steps < first.steps
-    assert difference(first, again) < 1e-12
+def test_the_difference_of_diode_currents_is_exact() -> None:
+    """In single precision, far below the rounding of the currents themselves."""
+    pair = DiodePair(1e-6, 1e-6, 0.0259, 0.0, 0.0)
+    v, d = 0.15 * torch.randn(50, 40), 1e-7 * torch.randn(50, 40)
+    _, half, slope = pair.difference(v, d)
+    (up, _), (down, _) = pair.law(v.double() + d.double()), pair.law(v.double() - d.double())
+    torch.testing.assert_close(half.double(), 0.5 * (up - down), rtol=1e-4, atol=1e-18)
+    torch.testing.assert_close(half, slope * d, rtol=1e-3, atol=1e-18)
 
 
-def test_too_few_steps_is_a_status_then_an_error() -> None:
-    network, conductances, x, target = small_problem()
-    short = BlockDescent(max_steps=1)
-    solution = solve_circuit(network, conductances, x, method=short)
-    assert solution.status is CircuitStatus.MAX_STEPS
+def test_equal_diodes_are_a_case_of_any() -> None:
+    same = torch.tensor(1e-6, dtype=torch.float64)
+    pair = DiodePair(1e-6, 1e-6, 0.0259, 0.0, 1e-9)
+    general = DiodePair(same, same, 0.0259, 0.0, 1e-9)
+    v = torch.linspace(-0.3, 0.3, 62, dtype=torch.float64)[None]
+    for a, b in zip(pair.law(v), general.law(v), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-20)
+    for size in (1e-4, 0.1):  # the latter across the seam of the reverse branch
+        found, wanted = (p.difference(v, torch.full_like(v, size)) for p in (pair, general))
+        torch.testing.assert_close(found[0], wanted[0], rtol=1e-9, atol=1e-18)
+        torch.testing.assert_close(found[1], wanted[1], rtol=1e-9, atol=1e-18)
 
-    def solve(*arguments: object) -> object:
-        return solve_circuit(*arguments, method=short)  # type: ignore[arg-type]
 
-    with pytest.raises(ConvergenceError, match="max_steps"):
-        nudged_phases(network, conductances, x, target, 1e-6, solve=solve)  # type: ignore[arg-type]
+def test_too_few_steps_is_counted() -> None:
+    model, x, _ = small_circuit(solver=BlockDescent(tol=1e-12, max_steps=1))
+    with pytest.warns(teq.ConvergenceWarning, match="max_steps"):
+        model(x)
+    assert [(phase, status) for phase, status, _ in model.failures] == [("free", "MAX_STEPS")]
+
+
+def test_circuit_solvers_serve_circuits_alone() -> None:
+    model = teq.LoopedMLP(3, 4, 2, solver=Newton())
+    with pytest.raises(UnsupportedModelError, match="ResistiveMLP"):
+        model(torch.zeros(1, 3))
+
+
+def test_conductances_stay_in_range_and_can_return() -> None:
+    model, _, _ = small_circuit(low=0.5, high=1.5)
+    raw = next(model.parameters())
+    with torch.no_grad():
+        raw.copy_(torch.linspace(-1, 3, raw.numel()).reshape(raw.shape))
+    found = model.conductances()[0].detach()
+    assert float(found.min()) == pytest.approx(0.5 * model.unit)
+    assert float(found.max()) == pytest.approx(1.5 * model.unit)
+    ends = model.conductances()[0]
+    (there,) = torch.autograd.grad(ends, raw, torch.ones_like(raw))
+    assert not bool(there[raw <= 0.5].any())  # descent would leave further
+    (back,) = torch.autograd.grad(model.conductances()[0], raw, -torch.ones_like(raw))
+    assert bool((back[raw <= 0.5] < 0).all())
+    assert not bool(back[raw >= 1.5].any())
 
 
 def test_faults_are_drawn_independently_of_each_other() -> None:
     network = ResistiveNetwork((4, 6, 3))
-    alone = Faults.draw(network, 5, saturation=0.7)
-    together = Faults.draw(network, 5, **STRONG)
+    alone = Tolerances(saturation=0.7, seed=5).draw(network)
+    together = Tolerances(conductance=0.4, saturation=0.7, up=0.1, seed=5).draw(network)
     assert alone.saturation is not None
     assert together.saturation is not None
     assert torch.equal(alone.saturation[0], together.saturation[0])
     assert alone.conductance is None
 
 
-def test_conductances_stay_in_range() -> None:
-    g = (torch.tensor([[1e-5, 1e-6]]),)
-    moved = updated(g, (torch.tensor([[1.0, -1.0]]),), 1e-3, low=1e-7, high=1e-4)
-    torch.testing.assert_close(moved[0], torch.tensor([[1e-7, 1e-4]]))
+def test_a_mismatched_circuit_is_kept_in_a_checkpoint(tmp_path: object) -> None:
+    from toreqprop import checkpoint
+
+    model, x, _ = small_circuit(tolerances=Tolerances(conductance=0.4, offset=0.05, seed=3))
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(model))  # type: ignore[arg-type]
+    again = checkpoint.load(tmp_path).model  # type: ignore[arg-type]
+    assert again.tolerances == model.tolerances
+    # Its faults are drawn again, in double precision, where the model's were rounded to single.
+    assert states_apart(again.equilibrium(x).state, model.equilibrium(x).state) < 1e-6
+
+
+def test_a_network_without_hidden_nodes_is_linear() -> None:
+    model, x, _ = small_circuit((3, 2))
+    both = model(x) + model(-x)
+    zero = 2 * model(torch.zeros_like(x))
+    torch.testing.assert_close(both, zero, rtol=1e-12, atol=1e-12)
+
+
+def test_it_learns() -> None:
+    torch.manual_seed(0)
+    model = teq.ResistiveMLP([2, 8, 2])
+    x = torch.randn(200, 2)
+    y = (x[:, 0] * x[:, 1] > 0).long()  # not linear
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert teq.training.accuracy(model, x, y) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -178,43 +237,21 @@ def test_conductances_stay_in_range() -> None:
         ({"sizes": (4, 2), "gain": 0.0}, "gain"),
         ({"sizes": (4, 2), "clamp": -0.1}, "clamp"),
         ({"sizes": (4, 2), "celsius": -300.0}, "celsius"),
+        ({"sizes": (4, 2), "unit": 0.0}, "unit"),
+        ({"sizes": (4, 2), "low": 2.0, "high": 1.0}, "low"),
+        ({"sizes": (4, 2), "output_gain": -1.0}, "output_gain"),
     ],
 )
 def test_bad_networks_are_refused(options: dict, word: str) -> None:
     with pytest.raises(InvalidInputError, match=word):
-        ResistiveNetwork(**options)
+        teq.ResistiveMLP(**options)
 
 
-def test_bad_arguments_are_refused() -> None:
-    network, conductances, x, target = small_problem()
-    with pytest.raises(InvalidInputError, match="2 crossbars"):
-        solve_circuit(network, conductances[:1], x)
-    with pytest.raises(InvalidInputError, match=r"crossbar 2 must have shape \(3, 6\)"):
-        solve_circuit(network, (conductances[0], conductances[1].mT), x)
-    with pytest.raises(InvalidInputError, match=">= 0 S"):
-        solve_circuit(network, (-conductances[0], conductances[1]), x)
-    with pytest.raises(InvalidInputError, match="float"):
-        solve_circuit(network, (0 * conductances[0], conductances[1]), x)
-    with pytest.raises(InvalidInputError, match=r"\(batch, 4\)"):
-        solve_circuit(network, conductances, x[:, :3])
-    with pytest.raises(InvalidInputError, match="not finite"):
-        solve_circuit(network, conductances, x * float("nan"))
-    with pytest.raises(InvalidInputError, match="one target per sample"):
-        solve_circuit(network, conductances, x, target[:2], 1e-6)
-    with pytest.raises(InvalidInputError, match="well below"):
-        solve_circuit(network, conductances, x, target, -1e-2)
-    with pytest.raises(InvalidInputError, match="beta"):
-        nudged_gradients(network, conductances, x, target, -1e-6)
-    phase = solve_circuit(network, conductances, x).phase
-    with pytest.raises(InvalidInputError, match="beta"):
-        conductance_gradients(network, phase, phase, 0.0)
+def test_bad_faults_are_refused() -> None:
+    network = ResistiveNetwork((4, 6, 3))
     with pytest.raises(InvalidInputError, match=r"faults\.up"):
-        solve_circuit(network, conductances, x, faults=Faults(up=(torch.ones(2),)))
+        Faults(up=(torch.ones(2),)).check(network)
     with pytest.raises(InvalidInputError, match="spread"):
-        Faults.draw(network, up=-0.1)
-    with pytest.raises(InvalidInputError, match="low"):
-        updated(conductances, conductances, 1.0, low=1.0, high=0.5)
-    with pytest.raises(InvalidInputError, match="tol"):
-        Newton(tol=0.0)
-    with pytest.raises(InvalidInputError, match="max_steps"):
-        BlockDescent(max_steps=0)
+        Tolerances(up=-0.1)
+    with pytest.raises(InvalidInputError, match="wire"):
+        Tolerances(wire=-1.0)

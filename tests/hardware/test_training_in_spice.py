@@ -1,48 +1,56 @@
-"""Iris learnt inside the simulator: every voltage comes from ngspice."""
+"""Networks of the library with ngspice as their solver."""
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from torch.nn import functional as F
 
-from toreqprop.hardware import Ngspice, solve_circuit
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "iris_in_spice.py"
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("iris_in_spice", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import toreqprop as teq
+from toreqprop.bench.circuits.iris import TEST, train
+from toreqprop.hardware import Ngspice, netlist
 
 
-def test_iris_is_learnt_from_spice_voltages(ngspice: Ngspice, example: ModuleType) -> None:
-    assert example.train(ngspice.solve, epochs=20) >= 0.9
+def test_iris_is_learnt_from_spice_voltages(ngspice: Ngspice) -> None:
+    _, correct = train(ngspice, seed=0, epochs=8)
+    assert correct >= 0.85 * TEST
 
 
-def test_pytorch_and_spice_train_alike(ngspice: Ngspice, example: ModuleType) -> None:
-    network, (x, y, _, _) = example.NETWORK, example.iris(0)
-    target = torch.nn.functional.one_hot(y, 3).double()
-    found = []
-    for solve in (ngspice.solve, solve_circuit):
-        conductances = network.random_conductances(0)
-        for rows in torch.arange(60).split(20):
-            slopes = example.nudged_gradients(
-                network, conductances, x[rows], target[rows], 1e-6, solve=solve
-            )
-            conductances = example.updated(conductances, slopes, 5e-8)
-        found.append(torch.cat([g.flatten() for g in conductances]))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=0)
+@pytest.mark.parametrize("neuron", ["behavioural", "pair"])
+@pytest.mark.parametrize("kind", ["looped", "layered", "free"])
+def test_library_networks_get_their_gradient_from_spice(
+    ngspice: Ngspice, kind: str, neuron: str
+) -> None:
+    """States, outputs and EP's gradient of every tensor, as the library computes them."""
+    torch.manual_seed(0)
+    model: teq.EquilibriumModel = {
+        "looped": lambda: teq.LoopedMLP(4, 6, 3, gain=2.0, radius=0.9),
+        "layered": lambda: teq.HopfieldMLP([4, 6, 5, 3], feedback=0.7),
+        "free": lambda: teq.HopfieldMLP([4, 6, 3], output="free"),
+    }[kind]()
+    model.double()
+    model.tol, model.max_steps = 1e-12, 5000
+    x, y = torch.randn(5, 4).double(), torch.randint(0, 3, (5,))
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected, output = gradients(), model(x).detach()
+    circuit = netlist(model, x, neuron=neuron)  # type: ignore[arg-type]
+    model.solver = Ngspice(neuron=neuron)  # type: ignore[arg-type]
+    for a, b in zip(gradients(), expected, strict=True):
+        assert float((a - b).norm()) <= 1e-8 * float(b.norm())
+    if kind != "free":
+        measured = ngspice.operating_points(circuit).voltages["out"]
+        assert float((measured - output).abs().max()) < 1e-8
 
 
-def test_without_learning_it_stays_near_chance(example: ModuleType) -> None:
-    trained = [example.train(solve_circuit, seed, epochs=0) for seed in range(5)]
-    assert sum(trained) / 5 < 0.6
+def test_a_checkpoint_names_no_program_to_run(tmp_path: object) -> None:
+    """What is loaded from a file must not choose what is executed."""
+    from toreqprop import checkpoint
+
+    model = teq.ResistiveMLP([2, 2, 2], solver=Ngspice())
+    with pytest.raises(teq.TorEqPropError, match="Ngspice"):
+        checkpoint.save(tmp_path, checkpoint.Checkpoint(model))  # type: ignore[arg-type]

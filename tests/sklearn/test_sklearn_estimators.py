@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from toreqprop.errors import InvalidInputError
 from toreqprop.sklearn import EqPropClassifier, EqPropRegressor
 
 pytestmark = pytest.mark.filterwarnings(
@@ -148,3 +149,13 @@ def test_not_converged_says_what_to_do() -> None:
 def test_bad_parameters(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         EqPropClassifier(**bad).fit(X, Y)
+
+
+def test_a_resistive_network_behind_fit_and_predict() -> None:
+    x, y = load_iris(return_X_y=True)
+    options = {"network": "resistive", "hidden_size": 8, "learning_rate": 0.05, "max_iter": 60}
+    found = EqPropClassifier(random_state=0, **options).fit(x[::2], y[::2])
+    assert type(found.model_).__name__ == "ResistiveMLP"
+    assert found.score(x[1::2], y[1::2]) > 0.9
+    with pytest.raises(InvalidInputError, match="network"):
+        EqPropClassifier(network="relay").fit(x, y)

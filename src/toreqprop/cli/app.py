@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from toreqprop.cli import (
     benchmark,
     certify,
+    circuit,
     convert,
     data,
     estimators,
@@ -87,6 +88,7 @@ def settings(
 
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
+app.add_typer(circuit.app, name="circuit")
 app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)

@@ -13,7 +13,7 @@ from toreqprop.checkpoint import NETWORKS
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models import MODELS, BackpropMLP
-from toreqprop.solvers import SOLVERS, Solver
+from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, Solver
 
 
 def estimator(name: str, beta: float | None) -> GradientEstimator:
@@ -28,9 +28,10 @@ def estimator(name: str, beta: float | None) -> GradientEstimator:
 
 def solver(name: str) -> Solver:
     """The solver of that name."""
-    if name not in SOLVERS:
-        raise InvalidInputError(f"There is no solver {name!r}: choose one of {', '.join(SOLVERS)}.")
-    return SOLVERS[name]()
+    known = SOLVERS | CIRCUIT_SOLVERS
+    if name not in known:
+        raise InvalidInputError(f"There is no solver {name!r}: choose one of {', '.join(known)}.")
+    return known[name]()
 
 
 def check_network(name: str) -> None:

@@ -1,24 +1,28 @@
-"""Circuits: resistive networks in PyTorch, networks as netlists, and ngspice.
+"""Circuits: networks as netlists, ngspice, and what differs from the drawing.
 
-Volts, siemens, amperes, farads and seconds throughout.
+Volts, siemens, amperes, ohms, farads and seconds throughout.
 """
 
+from toreqprop.energies.circuits import (
+    ConductanceNudge,
+    Diode,
+    Faults,
+    ResistiveNetwork,
+    Tolerances,
+    thermal_voltage,
+)
 from toreqprop.hardware.circuit import Circuit, Noise
-from toreqprop.hardware.circuit_solution import CircuitSolution, CircuitStatus
-from toreqprop.hardware.diode import Diode, thermal_voltage
-from toreqprop.hardware.faults import Faults
-from toreqprop.hardware.in_situ import nudged_gradients, nudged_phases, updated
+from toreqprop.hardware.netlist import netlist
 from toreqprop.hardware.neuron_netlist import layered_netlist, looped_netlist
 from toreqprop.hardware.ngspice import Measured, Ngspice, SpiceError
-from toreqprop.hardware.resistive import ResistiveNetwork, co_content, conductance_gradients
 from toreqprop.hardware.resistive_netlist import resistive_netlist
-from toreqprop.hardware.resistive_solvers import BlockDescent, Newton, solve_circuit
+from toreqprop.hardware.transient import Settling, settle
+from toreqprop.solvers.circuits import BlockDescent, Newton
 
 __all__ = [
     "BlockDescent",
     "Circuit",
-    "CircuitSolution",
-    "CircuitStatus",
+    "ConductanceNudge",
     "Diode",
     "Faults",
     "Measured",
@@ -26,15 +30,13 @@ __all__ = [
     "Ngspice",
     "Noise",
     "ResistiveNetwork",
+    "Settling",
     "SpiceError",
-    "co_content",
-    "conductance_gradients",
+    "Tolerances",
     "layered_netlist",
     "looped_netlist",
-    "nudged_gradients",
-    "nudged_phases",
+    "netlist",
     "resistive_netlist",
-    "solve_circuit",
+    "settle",
     "thermal_voltage",
-    "updated",
 ]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from toreqprop.energies.circuits.diode import GMIN, NOMINAL_CELSIUS
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware.diode import GMIN, NOMINAL_CELSIUS
 
 STATIC_OPTIONS = f"reltol=1e-12 abstol=1e-18 vntol=1e-13 gmin={GMIN:g} itl1=500 itl2=500"
 """Tolerances at which operating points agree with the PyTorch solver to about 1e-12 V."""

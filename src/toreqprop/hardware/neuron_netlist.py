@@ -16,12 +16,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, thermal_voltage
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware.circuit import Circuit, current_source, voltage_source
-from toreqprop.hardware.diode import NOMINAL_CELSIUS, thermal_voltage
+from toreqprop.hardware.circuit import Circuit, current_source, voltage_source, wrapped
 from toreqprop.hardware.resistive_netlist import Inputs, check_choice
 
 Neuron = Literal["behavioural", "pair"]
+
+Readout = tuple[Tensor, Tensor]
+"""W (outputs, n) and b (outputs,)."""
 
 CONDUCTANCE = 1e-6
 """Siemens of each neuron's resistor to ground."""
@@ -40,6 +43,7 @@ COMMENTS = (
     "u1_5   node of layer 1, unit 5: its voltage is the preactivation, one volt per unit",
     "s1_5   its output, tanh of that;  in3: input 3",
     "gw1_5_s2_4   weight from s2_4 to unit 5 of layer 1: siemens are weight times 1e-6",
+    "out2   output 2, where the network has a readout: W s + b, one volt per unit",
 )
 
 
@@ -61,6 +65,7 @@ def looped_netlist(
     neuron: Neuron = "behavioural",
     inputs: Inputs = "norton",
     celsius: float = NOMINAL_CELSIUS,
+    readout: Readout | None = None,
 ) -> Circuit:
     """``s = tanh(W_in x + b + W_rec s + nudge)``, one point of the sweep per row of ``x``.
 
@@ -74,13 +79,16 @@ def looped_netlist(
             differential pair.
         inputs: ``"crossbar"`` draws every input weight, ``"norton"`` one current per neuron.
         celsius: temperature, which transistor pairs are scaled for.
+        readout: (W, b) of outputs ``W s + b``, in volts.
     """
     if weight_rec.ndim != 2 or weight_rec.shape[0] != weight_rec.shape[1]:
         raise InvalidInputError(f"weight_rec must be square, got {tuple(weight_rec.shape)}")
     n = len(weight_rec)
     loop = _Coupling(1, weight_rec, _names("s", 1, n))
     nudges = None if nudge is None else [nudge]
-    return _neurons("looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius)
+    return _neurons(
+        "looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius, readout
+    )
 
 
 def layered_netlist(
@@ -91,6 +99,7 @@ def layered_netlist(
     neuron: Neuron = "behavioural",
     inputs: Inputs = "norton",
     celsius: float = NOMINAL_CELSIUS,
+    readout: Readout | None = None,
 ) -> Circuit:
     """``s_l = tanh(W_l s_{l−1} + b_l + γ·W_{l+1}ᵀ s_{l+1} + nudge_l)`` with ``s_0 = x``.
 
@@ -102,6 +111,7 @@ def layered_netlist(
         neuron: see ``looped_netlist``.
         inputs: see ``looped_netlist``.
         celsius: temperature.
+        readout: of the last layer, see ``looped_netlist``.
     """
     if not layers:
         raise InvalidInputError("layers must hold at least one (W, b)")
@@ -117,7 +127,7 @@ def layered_netlist(
         couplings.append(_Coupling(layer - 1, feedback * weight.mT, _names("s", layer, above)))
     biases = [bias for _, bias in layers]
     fixed = (layers[0][0], biases)
-    return _neurons("layered", fixed, couplings, x, nudge, neuron, inputs, celsius)
+    return _neurons("layered", fixed, couplings, x, nudge, neuron, inputs, celsius, readout)
 
 
 def _neurons(
@@ -129,6 +139,7 @@ def _neurons(
     neuron: Neuron,
     inputs: Inputs,
     celsius: float,
+    readout: Readout | None,
 ) -> Circuit:
     check_choice("neuron", neuron, get_args(Neuron))
     check_choice("inputs", inputs, get_args(Inputs))
@@ -173,9 +184,13 @@ def _neurons(
         cards += ["", f"* weights into layer {coupling.layer} from {coupling.sources[0]} and on"]
         cards += _weights(coupling)
     sizes = [drive.shape[1] for drive in drives]
+    if readout is not None:
+        cards += _outputs(readout, _names("s", len(sizes), sizes[-1]))
     every = [node for i, n in enumerate(sizes, start=1) for node in _names("u", i, n)]
     probes = {f"u{i}": tuple(_names("u", i, n)) for i, n in enumerate(sizes, start=1)}
     probes |= {f"s{i}": tuple(_names("s", i, n)) for i, n in enumerate(sizes, start=1)}
+    if readout is not None:
+        probes["out"] = tuple(f"out{unit}" for unit in range(1, len(readout[1]) + 1))
     return Circuit(
         title=f"{kind} network {'-'.join(map(str, [x.shape[1], *sizes]))}, {neuron} neurons",
         comments=COMMENTS,
@@ -199,6 +214,15 @@ def _weights(coupling: _Coupling) -> Iterator[str]:
         for source, value in zip(coupling.sources, row, strict=True):
             if value:
                 yield f"gw{name}_{source} 0 u{name} {source} 0 {value!r}"
+
+
+def _outputs(readout: Readout, states: list[str]) -> Iterator[str]:
+    weight, bias = (part.detach().double().tolist() for part in readout)
+    yield ""
+    yield "* readout: outputs W s + b"
+    for unit, (row, start) in enumerate(zip(weight, bias, strict=True), start=1):
+        words = [f"{w:+.17g}*v({s})" for w, s in zip(row, states, strict=True)]
+        yield from wrapped(f"bout{unit} out{unit} 0 v={start!r}", words)
 
 
 def _behavioural(name: str) -> list[str]:

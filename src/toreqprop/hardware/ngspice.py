@@ -1,4 +1,4 @@
-"""ngspice as a subprocess: operating points of a whole sweep, and transients."""
+"""ngspice as a subprocess: operating points of a whole sweep, transients, and a model's solver."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from toreqprop.errors import InvalidInputError, TorEqPropError
+from toreqprop.energies import LinearNudge, Nudge
+from toreqprop.energies.circuits import ConductanceNudge
+from toreqprop.energies.system import PairSystem, System, layer_norms
+from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.hardware.circuit import Circuit, Noise
-from toreqprop.hardware.circuit_solution import CircuitSolution, CircuitStatus
-from toreqprop.hardware.faults import Faults
+from toreqprop.hardware.netlist import Push, field_netlist
+from toreqprop.hardware.neuron_netlist import Neuron
 from toreqprop.hardware.raw_file import read_raw
-from toreqprop.hardware.resistive import Conductances, ResistiveNetwork
-from toreqprop.hardware.resistive_netlist import Inputs, resistive_netlist
+from toreqprop.hardware.resistive_netlist import Inputs
+from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers import Solver, Trace
+from toreqprop.solvers.base import Dynamics
 
 VARIABLE = "TOREQPROP_NGSPICE"
 """Environment variable that may hold the program's path."""
@@ -41,19 +47,14 @@ class Measured:
     Attributes:
         voltages: (points, n) volts by the name of a circuit's probes.
         axis: (points,) the sweep's index, or seconds.
-        status: ``CONVERGED``, or ``INCOMPLETE`` with NaN at the points that are missing.
+        complete: whether every point was solved; voltages of the others are NaN.
         message: what ngspice said where it gave up, else empty.
     """
 
     voltages: Mapping[str, Tensor]
     axis: Tensor
-    status: CircuitStatus
+    complete: bool
     message: str = ""
-
-    @property
-    def converged(self) -> bool:
-        """True if every point was solved."""
-        return self.status is CircuitStatus.CONVERGED
 
 
 def find_program() -> str | None:
@@ -66,20 +67,94 @@ def find_program() -> str | None:
 
 
 @dataclass(frozen=True)
-class Ngspice:
-    """The program and how long it may take.
+class Ngspice(Solver):
+    """The program, how long it may take, and, as a model's solver, which circuit it is given.
+
+    As a solver it finds every equilibrium in SPICE, all samples and both nudged phases as one
+    sweep, so that a model trains from simulated voltages alone. ``tol`` is then how far its
+    voltages may be from solving the model's own equations, relative, as for every solver;
+    ``max_steps`` means nothing here. Use a model in double precision.
 
     Attributes:
         program: its path; searched for where ``None``.
         timeout: seconds one run may take.
+        neuron, inputs: see `netlist`.
     """
 
     program: str | None = None
     timeout: float = 600.0
+    neuron: Neuron = "behavioural"
+    inputs: Inputs = "norton"
+    tol: float = field(default=1e-6, kw_only=True)
+    max_steps: int = field(default=1, kw_only=True)
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.timeout < math.inf:
             raise InvalidInputError(f"timeout must be > 0 s, got {self.timeout}")
+
+    def solve(
+        self,
+        system: Dynamics,
+        start: State,
+        *,
+        trace: Trace | None = None,
+        remember: bool = False,
+    ) -> Solution:
+        """Operating points of one phase, or of two as ``(*centers, *shifts)``."""
+        if not isinstance(system, System | PairSystem):
+            raise UnsupportedModelError(
+                "ngspice solves circuits, no adjoints: use ImplicitGradient(Anderson(tol=1e-9))."
+            )
+        free = system.system if isinstance(system, PairSystem) else system
+        if start[0].is_complex():
+            raise UnsupportedModelError(
+                "A circuit has no complex voltages: use gradient=CenteredEP()."
+            )
+        nudges: tuple[Nudge | None, ...]
+        if isinstance(system, PairSystem):
+            if system.nudge.asymmetry is not None:
+                raise UnsupportedModelError(
+                    "A circuit has no corrected phases: use gradient=CenteredEP()."
+                )
+            nudges = (system.nudge.up, system.nudge.down)
+        else:
+            nudges = (system.nudge,)
+        # The phases of a sample follow each other: in a sweep, each starts from the other.
+        x = free.x.repeat_interleave(len(nudges), 0)
+        push = _push(nudges, start[: free.layers(start) // len(nudges)])
+        circuit = field_netlist(free.field, x, free.params, push, self.neuron, self.inputs)
+        found = self._states(circuit)
+        state = found
+        if len(nudges) == 2:
+            up, down = [v[0::2] for v in found], [v[1::2] for v in found]
+            both = list(zip(up, down, strict=True))
+            state = (*(0.5 * (a + b) for a, b in both), *(0.5 * (a - b) for a, b in both))
+        state = tuple(v.to(start[0]) for v in state)
+        image = system.map(state)
+        gap = layer_norms(tuple(a - b for a, b in zip(image, state, strict=True)))
+        scale, _ = system.sizes(image)
+        residual = (gap / scale).amax(1)
+        if trace is not None:
+            trace.record(system, state, image, residual)
+        done = bool((residual <= self.tol).all())
+        return Solution(state, 1, residual, Status.CONVERGED if done else Status.MAX_STEPS)
+
+    def step(self, system: Dynamics, state: State, image: State, memory: Any) -> tuple[State, Any]:
+        return image, None
+
+    def _states(self, circuit: Circuit) -> tuple[Tensor, ...]:
+        """Voltages of every layer at every point."""
+        measured = self.operating_points(circuit)
+        if not measured.complete:
+            reason = f" ({measured.message})" if measured.message else ""
+            raise SpiceError(
+                f"ngspice gave up at a point of the sweep{reason}: lower beta, or raise the "
+                "saturation current of the diode"
+            )
+        names = [n for n in circuit.probes if n.startswith(("nodes", "s"))]
+        return tuple(measured.voltages[name] for name in names)
 
     def path(self) -> str:
         """The program's path; raises ``SpiceError`` where there is none."""
@@ -107,9 +182,7 @@ class Ngspice:
         }
         axis = torch.arange(circuit.points, dtype=torch.float64)
         complete = not any(bool(v.isnan().any()) for v in found.values())
-        if complete:
-            return Measured(found, axis, CircuitStatus.CONVERGED)
-        return Measured(found, axis, CircuitStatus.INCOMPLETE, message)
+        return Measured(found, axis, complete, "" if complete else message)
 
     def transient(
         self,
@@ -126,28 +199,8 @@ class Ngspice:
         vectors, message = self._run(circuit.transient(step, stop, point, noise))
         axis = torch.from_numpy(vectors["time"])
         found = {name: _columns(vectors, nodes) for name, nodes in circuit.probes.items()}
-        if len(axis) and float(axis[-1]) >= stop * (1 - 1e-9):
-            return Measured(found, axis, CircuitStatus.CONVERGED)
-        return Measured(found, axis, CircuitStatus.INCOMPLETE, message)
-
-    def solve(
-        self,
-        network: ResistiveNetwork,
-        conductances: Conductances,
-        x: Tensor,
-        target: Tensor | None = None,
-        beta: float | Tensor = 0.0,
-        faults: Faults | None = None,
-        inputs: Inputs = "norton",
-    ) -> CircuitSolution:
-        """Operating points of a resistive network as ``solve_circuit`` gives them, from SPICE."""
-        circuit = resistive_netlist(network, conductances, x, target, beta, faults, inputs)
-        measured = self.operating_points(circuit)
-        layers = range(1, network.depth + 1)
-        nodes = tuple(measured.voltages[f"nodes{layer}"].to(x) for layer in layers)
-        rails = tuple(measured.voltages[f"rails{layer}"].to(x) for layer in layers[1:])
-        error = torch.full((len(x),), math.nan, dtype=x.dtype)
-        return CircuitSolution(nodes, (network.input_rails(x), *rails), 0, error, measured.status)
+        complete = len(axis) > 0 and float(axis[-1]) >= stop * (1 - 1e-9)
+        return Measured(found, axis, complete, "" if complete else message)
 
     def _run(self, netlist: str) -> tuple[dict, str]:
         """Vectors of one analysis, and ngspice's first complaint."""
@@ -193,6 +246,30 @@ class Ngspice:
             ) from None
         except OSError as problem:
             raise SpiceError(f"{path} could not be started: {problem.strerror}") from None
+
+
+def _push(nudges: tuple[Nudge | None, ...], like: State) -> Push:
+    """What the nudges of one phase, or of two in turn, put into the circuit."""
+    kinds = {type(nudge) for nudge in nudges if nudge is not None}
+    if not kinds:
+        return Push()
+    if kinds == {ConductanceNudge}:
+        pulls = [nudge for nudge in nudges if isinstance(nudge, ConductanceNudge)]
+        targets = pulls[0].target
+        strengths = [nudge.beta if isinstance(nudge, ConductanceNudge) else 0.0 for nudge in nudges]
+        beta = torch.tensor(strengths, dtype=torch.float64).repeat(len(targets))
+        return Push((), targets.repeat_interleave(len(nudges), 0), beta)
+    if kinds != {LinearNudge}:
+        raise UnsupportedModelError(
+            "ngspice nudges by constant currents, or by a conductance (ConductanceNudge): use "
+            "loss.backward() with CenteredEP() or OneSidedEP()."
+        )
+    forces = [
+        nudge.force(like) if nudge is not None else tuple(torch.zeros_like(s) for s in like)
+        for nudge in nudges
+    ]
+    layers = zip(*forces, strict=True)
+    return Push(tuple(torch.stack(both, 1).flatten(0, 1).double() for both in layers))
 
 
 def _columns(vectors: Mapping, nodes: tuple[str, ...]) -> Tensor:

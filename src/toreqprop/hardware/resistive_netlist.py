@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from toreqprop.energies.circuits import Conductances, Faults, ResistiveNetwork
 from toreqprop.errors import InvalidInputError
 from toreqprop.hardware.circuit import Circuit, current_source, voltage_source
-from toreqprop.hardware.faults import Faults
-from toreqprop.hardware.resistive import Conductances, ResistiveNetwork
 
 Inputs = Literal["crossbar", "norton"]
 
@@ -24,7 +23,8 @@ COMMENTS = (
     "h1_5         hidden node: layer 1, unit 5;  out2: output node of unit 2",
     "up1_5        what h1_5 feeds the next crossbar: A times its voltage; dn1_5 the inverse of it",
     "rh1_5_in3p   resistor between node h1_5 and rail in3p: 1/conductance",
-    "y2, beta     target voltage of output 2 and strength of the nudge in siemens, as volts",
+    "nudge1_5     current into a node that nudges it; y2, beta: a nudge by a conductance, target",
+    "             voltage of output 2 and siemens written as volts",
 )
 
 
@@ -38,6 +38,7 @@ def resistive_netlist(
     network: ResistiveNetwork,
     conductances: Conductances,
     x: Tensor,
+    currents: Sequence[Tensor] | None = None,
     target: Tensor | None = None,
     beta: float | Tensor = 0.0,
     faults: Faults | None = None,
@@ -47,10 +48,11 @@ def resistive_netlist(
 
     Args:
         network: the circuit.
-        conductances: (nodes, rails) siemens per crossbar; one at zero is left out.
+        conductances: nominal, (nodes, rails) siemens per crossbar; one at zero is left out.
         x: (points, inputs).
-        target: (points, outputs) volts.
-        beta: strength of the nudge in siemens, a number or (points,).
+        currents: (points, nodes) amperes per layer that nudge its nodes.
+        target: (points, outputs) volts that a conductance pulls the outputs to.
+        beta: that conductance in siemens, a number or (points,).
         faults: of the components.
         inputs: ``"crossbar"`` draws every source and resistor of the first crossbar; ``"norton"``
             replaces them by their exact equivalent, one current and one resistor per node, which
@@ -60,7 +62,7 @@ def resistive_netlist(
     x = x.detach().double()
     conductances = tuple(g.detach().double() for g in conductances)
     network.check(conductances, x, target)
-    faults = (faults or Faults()).to(x)
+    faults = faults or Faults()
     faults.check(network)
     actual = faults.conductances(conductances)
     cards = [
@@ -74,6 +76,11 @@ def resistive_netlist(
     cards += ["", "* capacitance of every node"]
     every = [node for layer in range(network.depth) for node in _nodes(network, layer)]
     cards += [f"c{node} {node} 0 {network.capacitance!r}" for node in every]
+    if currents is not None:
+        cards += ["", "* nudge: a current into each node (A)"]
+        for layer, values in enumerate(currents):
+            named = zip(_nodes(network, layer), values.detach().double().T.tolist(), strict=True)
+            cards += [current_source(f"nudge_{node}", node, v) for node, v in named if any(v)]
     if target is not None:
         strength = torch.as_tensor(beta, dtype=x.dtype).reshape(-1).expand(len(x))
         cards += _nudge(network, target.detach().double(), strength)
@@ -83,7 +90,7 @@ def resistive_netlist(
         probes[f"rails{layer + 1}"] = tuple(_rails(network, layer))
     return Circuit(
         title=f"resistive network {'-'.join(map(str, network.sizes))}, gain {network.gain:g}",
-        comments=COMMENTS,
+        comments=_comments(network, faults),
         cards=tuple(cards),
         probes=probes,
         points=len(x),
@@ -91,6 +98,15 @@ def resistive_netlist(
         noisy=tuple(zip(every, totals, strict=True)),
         time_constant=network.capacitance / (sum(totals) / len(totals)),
     )
+
+
+def _comments(network: ResistiveNetwork, faults: Faults) -> tuple[str, ...]:
+    found = list(COMMENTS)
+    if faults.wire:
+        found.append(f"resistors include their leads: {faults.wire:g} ohms times (node + rail)")
+    if faults.amplifier_time:
+        found.append(f"amplifiers have a pole: time constant {faults.amplifier_time:g} s")
+    return tuple(found)
 
 
 def _nodes(network: ResistiveNetwork, layer: int) -> list[str]:
@@ -167,10 +183,10 @@ def _hidden(network: ResistiveNetwork, layer: int, faults: Faults) -> Iterator[s
         if offset[i]:
             yield f"voffset{unit} offset{unit} 0 dc {-offset[i]!r}"
             sensed = f"h{unit} offset{unit}"
-        if network.amplifier_time:
+        if faults.amplifier_time:
             yield f"epole{unit} fast{unit} 0 {sensed} 1"
             yield f"rpole{unit} fast{unit} slow{unit} {POLE_OHMS!r}"
-            yield f"cpole{unit} slow{unit} 0 {network.amplifier_time / POLE_OHMS!r}"
+            yield f"cpole{unit} slow{unit} 0 {faults.amplifier_time / POLE_OHMS!r}"
             sensed = f"slow{unit} 0"
         yield f"eup{unit} amp{unit} 0 {sensed} {rising[i]!r}"
         yield f"vup{unit} amp{unit} up{unit} dc 0"

@@ -10,6 +10,7 @@ from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 from toreqprop.models.residual import Residual
+from toreqprop.models.resistive_mlp import ResistiveMLP
 from toreqprop.models.transformer import EquilibriumTransformer
 from toreqprop.models.two_phase import nudged_backward, nudged_gradients
 
@@ -19,6 +20,7 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "conv": HopfieldConvNet,
     "transformer": EquilibriumTransformer,
     "converted": ConvertedNetwork,
+    "resistive": ResistiveMLP,
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "HopfieldMLP",
     "LoopedMLP",
     "Residual",
+    "ResistiveMLP",
     "convert",
     "nudged_backward",
     "nudged_gradients",

@@ -26,7 +26,7 @@ from toreqprop.errors import (
 from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
-from toreqprop.solvers import SOLVERS, FixedPoint, Hook, Solver, Trace
+from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, FixedPoint, Hook, Solver, Trace
 from toreqprop.tracing import full_precision, is_finite, is_traced
 
 OnFailure = Literal["warn", "raise", "ignore"]
@@ -174,7 +174,7 @@ class EquilibriumModel(nn.Module, ABC):
 
     @solver.setter
     def solver(self, value: Solver | str) -> None:
-        self._solver: Solver = named("solver", value, Solver, SOLVERS)
+        self._solver: Solver = named("solver", value, Solver, SOLVERS | CIRCUIT_SOLVERS)
 
     @property
     def tol(self) -> float:

@@ -18,7 +18,8 @@ from torch import Tensor
 from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
-from toreqprop.models import LoopedMLP
+from toreqprop.models import EquilibriumModel, LoopedMLP, ResistiveMLP
+from toreqprop.private_generator import drawing_from
 from toreqprop.sklearn.scaling import Scaling
 
 FLOATS = (np.float64, np.float32)
@@ -52,6 +53,7 @@ class EqPropEstimator(BaseEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        network: str = "looped",
     ) -> None:
         self.hidden_size = hidden_size
         self.beta = beta
@@ -69,6 +71,7 @@ class EqPropEstimator(BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.network = network
 
     # What differs between the two ---------------------------------------------------------
 
@@ -87,6 +90,7 @@ class EqPropEstimator(BaseEstimator):
     # Training -----------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
+        checks.choice("network", self.network, ("looped", "resistive"))
         for name in ("hidden_size", "max_iter", "n_iter_no_change"):
             checks.whole_number(name, getattr(self, name), 1)
         for name in ("alpha", "tol"):
@@ -117,20 +121,22 @@ class EqPropEstimator(BaseEstimator):
         self._scaling = Scaling.fit(x, weight) if self.standardize else Scaling.identity()
         self._target_scaling = self._scale_target(target, weight)
         seed = int(self._random.randint(2**31 - 1))
-        self.model_ = LoopedMLP(
-            x.shape[1],
-            int(self.hidden_size),
-            self._outputs(),
-            radius=float(self.radius),
-            gradient=CenteredEP(float(self.beta)),
-            tol=float(self.relaxation_tol),
-            generator=torch.Generator().manual_seed(seed),
-        ).to(self._dtype)
+        with drawing_from(torch.Generator().manual_seed(seed)):
+            self.model_ = self._network(x.shape[1])
+        self.model_ = self.model_.to(self._dtype)
         self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
         self.loss_curve_: list[float] = []
         self.validation_scores_: list[float] | None = [] if self.early_stopping else None
         self.n_iter_ = 0
         self.t_ = 0
+
+    def _network(self, features: int) -> EquilibriumModel:
+        hidden, outputs = int(self.hidden_size), self._outputs()
+        gradient, tol = CenteredEP(float(self.beta)), float(self.relaxation_tol)
+        if self.network == "resistive":
+            return ResistiveMLP([features, hidden, outputs], gradient=gradient, tol=tol)
+        radius = float(self.radius)
+        return LoopedMLP(features, hidden, outputs, radius=radius, gradient=gradient, tol=tol)
 
     def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
         return Scaling.identity()

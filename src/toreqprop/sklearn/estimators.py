@@ -1,4 +1,4 @@
-"""`EqPropClassifier` and `EqPropRegressor`: a `LoopedMLP` behind fit and predict."""
+"""`EqPropClassifier` and `EqPropRegressor`: looped or resistive networks behind fit and predict."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         warm_start: go on from the last fit.
         random_state: seed or generator; an integer reproduces a fit exactly.
         verbose: print every pass.
+        network: "looped", or "resistive" for a circuit of conductances, which has no radius and
+            learns faster: try a learning rate of 0.05.
 
     Attributes:
-        model_: the trained `LoopedMLP`. classes_, n_features_in_, feature_names_in_, n_iter_,
+        model_: the trained network. classes_, n_features_in_, feature_names_in_, n_iter_,
         loss_curve_, loss_, best_loss_, validation_scores_, best_validation_score_: as usual.
     """
 

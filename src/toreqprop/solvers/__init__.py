@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Hook, Solver, Trace, solve
+from toreqprop.solvers.circuits import CIRCUIT_SOLVERS, BlockDescent, Newton
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.gradient_descent import GradientDescent
@@ -17,12 +18,15 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 __all__ = [
+    "CIRCUIT_SOLVERS",
     "SOLVERS",
     "Anderson",
+    "BlockDescent",
     "FixedPoint",
     "GaussSeidel",
     "GradientDescent",
     "Hook",
+    "Newton",
     "Solver",
     "Trace",
     "relax",

@@ -96,6 +96,18 @@ class Solver(ABC):
     def step(self, system: Dynamics, state: State, image: State, memory: Any) -> tuple[State, Any]:
         """The next iterate, given ``image = f(state)``, and the memory that goes with it."""
 
+    def solve(
+        self,
+        system: Dynamics,
+        start: State,
+        *,
+        trace: Trace | None = None,
+        remember: bool = False,
+    ) -> Solution:
+        """The equilibrium from ``start``, by the loop of `solve`; a solver that finds equilibria by
+        other means, such as a circuit simulator, overrides this."""
+        return solve(system, start, self, trace=trace, remember=remember)
+
 
 @dataclass
 class Trace:

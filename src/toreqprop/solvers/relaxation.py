@@ -20,7 +20,7 @@ from toreqprop.energies.system import PairSystem, System
 from toreqprop.kernels import Kernel, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
-from toreqprop.solvers.base import Solver, Trace, solve
+from toreqprop.solvers.base import Solver, Trace
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.tracing import has_memory
 
@@ -42,7 +42,7 @@ def relax(
     if chosen is None:
         begin = system.initial_state() if start is None else start
         # Nudged phases of one layer go on from its last iterate, as a kernel's do.
-        return solve(system, begin, solver, trace=trace, remember=len(begin) == 1)
+        return solver.solve(system, begin, trace=trace, remember=len(begin) == 1)
     found = chosen.relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
@@ -85,7 +85,7 @@ def relax_pair(
         found = replace(found, bound=lambda: both.error_bound(bound))
     else:
         begin = memory if len(memory) == 1 else free
-        found = solve(both, both.start(begin), solver, trace=trace)
+        found = solver.solve(both, both.start(begin), trace=trace)
         count = len(free)
         found = replace(found, state=found.state[:count], shift=found.state[count:])
     return _checked(found, both, free, solver.tol)

@@ -1,4 +1,4 @@
-"""A deep resistive network: what it is, its currents, its co-content and its local gradient.
+"""A deep resistive network: the parts that do not learn.
 
 Sources at ``±gain·x`` and a bias pair feed the first crossbar. A hidden node has two diodes to
 ``±clamp`` and a bidirectional amplifier: A times its voltage feeds the next crossbar, 1/A of the
@@ -14,20 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, ZERO_CELSIUS, Diode
+from toreqprop.energies.circuits.faults import Faults
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware.diode import (
-    NOMINAL_CELSIUS,
-    ZERO_CELSIUS,
-    Diode,
-    diode_co_content,
-    diode_law,
-)
-from toreqprop.hardware.faults import Faults
 
 Conductances = tuple[Tensor, ...]
 """One tensor (nodes, rails) in siemens per crossbar."""
@@ -51,7 +45,6 @@ class ResistiveNetwork:
             every layer, not in the first alone.
         upper_bias: a bias pair in every crossbar, not in the first alone.
         capacitance: at each node, in farads; only transients see it.
-        amplifier_time: time constant of each amplifier, in seconds; only transients see it.
         celsius: temperature of the circuit.
     """
 
@@ -64,7 +57,6 @@ class ResistiveNetwork:
     inverting: bool = False
     upper_bias: bool = False
     capacitance: float = 1e-12
-    amplifier_time: float = 0.0
     celsius: float = NOMINAL_CELSIUS
 
     def __post_init__(self) -> None:
@@ -76,7 +68,7 @@ class ResistiveNetwork:
         for name in ("gain", "input_gain", "capacitance"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInputError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name in ("clamp", "bias", "amplifier_time"):
+        for name in ("clamp", "bias"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidInputError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not -ZERO_CELSIUS < self.celsius < math.inf:
@@ -118,15 +110,17 @@ class ResistiveNetwork:
         driven = self.input_gain * x
         return torch.cat([driven, -driven, bias, -bias], 1)
 
-    def rails(self, x: Tensor, nodes: Voltages, faults: Faults | None = None) -> Voltages:
-        """Voltages that feed each crossbar, from those of the nodes."""
+    def rails(
+        self, x: Tensor, nodes: tuple[Any, ...], faults: Faults | None = None
+    ) -> tuple[Any, ...]:
+        """Voltages that feed each crossbar, from those of the nodes; takes pairs too."""
         faults = faults or Faults()
-        found = [self.input_rails(x)]
+        found: list[Any] = [self.input_rails(x)]
         for layer, v in enumerate(nodes[:-1]):
-            up = faults.up_gain(layer, self.gain) * (v + faults.offset_of(layer))
+            up = (v + faults.offset_of(layer)) * faults.up_gain(layer, self.gain)
             parts = [up, -up] if self.inverting else [up]
             if self.upper_bias:
-                bias = v.new_full((len(v), 1), self.bias)
+                bias = x.new_full((len(x), 1), self.bias)
                 parts += [bias, -bias]
             found.append(torch.cat(parts, 1))
         return tuple(found)
@@ -168,92 +162,3 @@ def _check_rows(name: str, value: Tensor, width: int) -> None:
         )
     if not bool(torch.isfinite(value).all()):
         raise InvalidInputError(f"{name} holds values that are not finite")
-
-
-class Pair(NamedTuple):
-    """The diode pairs of one hidden layer: I_s of both, ``n·V_t`` and the clamp voltage."""
-
-    positive: Tensor | float
-    negative: Tensor | float
-    scale: float
-    clamp: float
-
-    def law(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Current that leaves the node in amperes, and its slope in siemens."""
-        above, slope_above = diode_law(v - self.clamp, self.positive, self.scale)
-        below, slope_below = diode_law(-v - self.clamp, self.negative, self.scale)
-        return above - below, slope_above + slope_below
-
-    def co_content(self, v: Tensor) -> Tensor:
-        """Integral of the current from zero, watts."""
-        above = diode_co_content(v - self.clamp, self.positive, self.scale)
-        below = diode_co_content(-v - self.clamp, self.negative, self.scale)
-        return above + below
-
-
-def diode_pairs(network: ResistiveNetwork, faults: Faults) -> tuple[Pair, ...]:
-    """The pairs of every hidden layer at the circuit's temperature."""
-    saturation = network.diode.saturation_at(network.celsius)
-    scale = network.diode.scale(network.celsius)
-    found = []
-    for layer in range(network.depth - 1):
-        positive, negative = faults.diode_factors(layer)
-        found.append(Pair(saturation * positive, saturation * negative, scale, network.clamp))
-    return tuple(found)
-
-
-def co_content(
-    network: ResistiveNetwork,
-    conductances: Conductances,
-    x: Tensor,
-    nodes: Voltages,
-    target: Tensor | None = None,
-    beta: float = 0.0,
-    faults: Faults | None = None,
-) -> Tensor:
-    """``Q`` in watts, (batch,), counted in units of the top layer.
-
-    Its stationary points are the circuit's where amplifiers are reciprocal, ``down = up/A²``; an
-    error of the gain alone leaves the circuit without an energy.
-    """
-    network.check(conductances, x, target)
-    faults = faults or Faults()
-    actual = faults.conductances(conductances)
-    total = x.new_zeros(len(x))
-    pairs = diode_pairs(network, faults)
-    for layer, (g, rail) in enumerate(zip(actual, network.rails(x, nodes, faults), strict=True)):
-        v = nodes[layer]
-        part = 0.5 * ((rail**2) @ g.sum(0) + (v**2) @ g.sum(1)) - ((rail @ g.mT) * v).sum(1)
-        if layer < network.depth - 1:
-            part = part + pairs[layer].co_content(v).sum(1)
-        total = total + network.weight(layer) * part
-    if target is not None:
-        total = total + 0.5 * beta * ((nodes[-1] - target) ** 2).sum(1)
-    return total
-
-
-def conductance_gradients(
-    network: ResistiveNetwork,
-    positive: tuple[Voltages, Voltages],
-    negative: tuple[Voltages, Voltages],
-    beta: float,
-) -> Conductances:
-    """``dC/dg ≈ A^(2(L−l))·(½ΔV₊² − ½ΔV₋²)/(2β)``, mean over samples; (nodes, rails) each.
-
-    A phase is (rails, nodes), the voltages at the two ends of every conductance: all that the
-    rule needs, wherever they were measured. ``C = ½‖v_L − y‖²`` per sample, so the unit is V²/S.
-    """
-    if not 0 < beta < math.inf:
-        raise InvalidInputError(f"beta must be a conductance > 0 S, got {beta}. Typical: 1e-6")
-    found = []
-    for layer in range(network.depth):
-        rail_up, rail_down = positive[0][layer], negative[0][layer]
-        node_up, node_down = positive[1][layer], negative[1][layer]
-        # ½(a² − b²) = (a − b)·½(a + b): the difference first, where digits would cancel.
-        rail_step, rail_mean = rail_up - rail_down, 0.5 * (rail_up + rail_down)
-        node_step, node_mean = node_up - node_down, 0.5 * (node_up + node_down)
-        ends = (rail_step * rail_mean).sum(0) + (node_step * node_mean).sum(0)[:, None]
-        cross = node_mean.mT @ rail_step + node_step.mT @ rail_mean
-        scale = network.weight(layer) / (2 * beta * len(rail_up))
-        found.append(scale * (ends - cross))
-    return tuple(found)

@@ -1,0 +1,1 @@
+"""Measurements of resistive networks: MNIST, digits, random circuits, in place against deployed."""
