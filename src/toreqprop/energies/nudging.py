@@ -122,14 +122,29 @@ class Opposed:
             and self.up.beta == -self.down.beta
         )
 
+    def on_layers(self, pairs: Pairs) -> Callable[[int], Pair]:
+        """The forces on single layers: constant ones are not computed for the others too."""
+        constant = self._constant()
+        if constant is None or self.asymmetry is not None:
+            return self.force(pairs).__getitem__
+        direction, mean, half = constant
+        return lambda layer: Pair(mean * direction[layer], half * direction[layer])
+
+    def _constant(self) -> tuple[State, float | complex, float | complex] | None:
+        """Direction, mean and half difference of two constant forces; None for others."""
+        if not isinstance(self.up, LinearNudge):
+            return None
+        if not (self.down is None or isinstance(self.down, LinearNudge)):
+            return None
+        other = 0.0 if self.down is None else self.down.beta
+        return self.up.direction, 0.5 * (self.up.beta + other), 0.5 * (self.up.beta - other)
+
     def force(self, pairs: Pairs) -> Pairs:
         """Both forces, as the pairs of their mean and half their difference."""
-        if isinstance(self.up, LinearNudge) and (
-            self.down is None or isinstance(self.down, LinearNudge)
-        ):
-            other = 0.0 if self.down is None else self.down.beta
-            mean, half = 0.5 * (self.up.beta + other), 0.5 * (self.up.beta - other)
-            found = [Pair(mean * g, half * g) for g in self.up.direction]
+        constant = self._constant()
+        if constant is not None:
+            direction, mean, half = constant
+            found = [Pair(mean * g, half * g) for g in direction]
         else:
             one = self.up.force(tuple(p.up for p in pairs))
             if self.down is None:

@@ -213,13 +213,13 @@ class PairSystem:
         """The map for these layers alone; the others stay."""
         system, pairs = self.system, paired(state)
         layered = _layerwise(system.field)
-        swept, force = list(pairs), self.nudge.force(pairs)
+        swept, force = list(pairs), self.nudge.on_layers(pairs)
         for layer in layers:
             if system.field.pairs:
                 u = layered.layer_preactivation(layer, pairs, system.drive, system.params)
             else:
                 u = self._field(pairs)[layer]
-            swept[layer] = layered.activate_layer(layer, u - force[layer])
+            swept[layer] = layered.activate_layer(layer, u - force(layer))
         return split(tuple(swept))
 
     def energy(self, state: State) -> Tensor:
