@@ -28,8 +28,8 @@ COLD = 3
 """Before the first training step nothing is known: that many times the products."""
 
 MARGIN = 1.03
-"""What the estimate is multiplied with, as it comes from below: by up to 1.6 % for symmetric matrices
-of 32 to 1024 units while Adam and SGD trained them at rates from 1e-4 to 0.1."""
+"""What the estimate is multiplied with, as it comes from below: `tests/test_tight_ball.py` holds
+the result against the norm, at first and at every step of trainings."""
 
 FRESH = 0.1
 """Share of noise in the next start: what a step of the optimizer adds may be orthogonal to all that
