@@ -92,6 +92,8 @@ class ResistiveMLP(EquilibriumModel):
         found = checks.sizes("sizes", sizes, 2, "[64, 32, 10]")
         for name, value in (("gain", gain), ("unit", unit), ("low", low), ("high", high)):
             checks.number(name, value, 0, above=True)
+        if generator is not None:
+            checks.generator("generator", generator)
         network = ResistiveNetwork(
             found,
             gain=gain,
