@@ -89,21 +89,6 @@ class ResistiveNetwork:
         """``A^(2(L−l))``: what a crossbar's co-content counts, the top one once."""
         return self.gain ** (2 * (self.depth - 1 - layer))
 
-    def random_conductances(
-        self,
-        seed: int = 0,
-        low: float = 1e-5,
-        high: float = 1e-4,
-        dtype: torch.dtype = torch.float64,
-    ) -> Conductances:
-        """Uniform between ``low`` and ``high`` siemens; (nodes, rails) each."""
-        generator = torch.Generator().manual_seed(seed)
-        shapes = [(self.sizes[i + 1], self.rail_count(i)) for i in range(self.depth)]
-        return tuple(
-            low + (high - low) * torch.rand(shape, generator=generator, dtype=dtype)
-            for shape in shapes
-        )
-
     def input_rails(self, x: Tensor) -> Tensor:
         """Voltages of the first crossbar's sources, (batch, 2·inputs + 2)."""
         bias = x.new_full((len(x), 1), self.bias)
