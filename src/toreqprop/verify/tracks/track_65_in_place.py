@@ -62,7 +62,8 @@ def run(context: Context) -> Measurements:
 def bounds(level: Level) -> tuple[Bound, ...]:
     return (
         at_least("in_place", level.pick(93.0, 94.0, 94.0), "test accuracy in place, %"),
-        at_least("gain", level.pick(1.0, 2.0, 2.0), "points gained by learning in place"),
+        # Stated before anything was measured; at these spreads deployment loses less than this.
+        at_least("gain", 5.0, "points gained by learning in place"),
     )
 
 
