@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -57,14 +57,14 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
             system = System.bind(settings.field, x.detach(), tuple(p.detach() for p in params))
             reached = tuple(s.detach() for s in state)
             last = relax(system, settings.solver.limited(max_steps=1), start=reached)
-        return replace(last, state=state, steps=settings.gradient.steps)
+        return last.but(state=state, steps=settings.gradient.steps)
     refuse_tracing()
     found = _Found()
     transformed = torch._C._are_functorch_transforms_active()
     function = _TransformedEquilibrium if transformed else _Equilibrium
     tensors = function.apply(settings, found, x, *params)
     solution = found.solutions[0]
-    return replace(solution, state=tensors[: len(solution.state)])
+    return solution.but(state=tensors[: len(solution.state)])
 
 
 def refuse_tracing() -> None:

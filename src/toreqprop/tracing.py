@@ -12,7 +12,7 @@ from torch import Tensor
 
 def is_traced() -> bool:
     """Within ``torch.jit.trace`` and ``torch.export``: nothing may depend on values then."""
-    return torch.jit.is_tracing() or torch.compiler.is_exporting()
+    return torch._C._get_tracing_state() is not None or torch.compiler.is_exporting()
 
 
 def has_memory(tensor: Tensor) -> bool:

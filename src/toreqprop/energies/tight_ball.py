@@ -269,7 +269,7 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, raw: Tensor, ball: TightBall) -> Tensor:
         from toreqprop.kernels import lanczos
-        from toreqprop.kernels.loops import symmetrise
+        from toreqprop.kernels.symmetric import symmetrise
 
         source = raw.detach().contiguous()
         weight = source.new_empty(source.shape)
@@ -302,7 +302,7 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        from toreqprop.kernels.loops import symmetrise
+        from toreqprop.kernels.symmetric import symmetrise
 
         weight, left, right = ctx.saved_tensors
         ball: TightBall = ctx.ball

@@ -152,8 +152,7 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
 
         given = cotangent[0].contiguous()
         found, scale = torch.empty_like(given), given.new_empty(len(given))
-        flat_given, flat_found = (t.view(len(given), -1).numpy() for t in (given, found))
-        compiled(flat_given, LARGEST_PUSH, flat_found, scale.numpy())
+        compiled(given.numpy(), LARGEST_PUSH, found.numpy(), scale.numpy())
         return (found,), scale
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm

@@ -8,8 +8,9 @@ import numba
 import numpy as np
 from torch import Tensor
 
-from toreqprop.kernels.lanczos import dot
-from toreqprop.kernels.loops import OPTIONS, symmetrise
+from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.symmetric import STRIP, symmetrise, transposed_strip
+from toreqprop.kernels.vectors import dot
 
 
 class Bound(NamedTuple):
@@ -40,9 +41,10 @@ def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> T
     """The gradient of A from that of W."""
     source = gradient.detach().contiguous()
     result = source.new_empty(source.shape)
-    symmetrise(source.numpy(), result.numpy(), 0.5 * bound.factor)
-    if bound.factor != 1.0:
-        _add_slope(source.numpy(), weight.detach().numpy(), *bound, result.numpy())
+    if bound.factor == 1.0:
+        symmetrise(source.numpy(), result.numpy(), 0.5)
+    else:
+        _with_slope(source.numpy(), weight.detach().numpy(), *bound, result.numpy())
     return result
 
 
@@ -94,10 +96,10 @@ def _into_ball(raw, weight, radius, vectors, sums):  # type: ignore[no-untyped-d
 
 
 @numba.njit(**OPTIONS)
-def _add_slope(  # type: ignore[no-untyped-def]
+def _with_slope(  # type: ignore[no-untyped-def]
     gradient, weight, factor, bound, row, vectors, sums, result
 ):
-    """``result −= sym(⟨G, W⟩·∂ log ν/∂S)``, with W and ∂ν/∂|S| as sums of outer products."""
+    """``sym(f·G − ⟨G, W⟩·∂ log ν/∂S)``, with ∂ν/∂|S| as a sum of outer products."""
     n = weight.shape[0]
     kind = weight.dtype.type
     inner = 0.0
@@ -121,13 +123,19 @@ def _add_slope(  # type: ignore[no-untyped-def]
             _magnitude_product(weight, back[1], adjoint)
             for j in range(n):
                 adjoint[j] /= kind(factor)
-    half = kind(0.5 * inner / bound)
-    for i in range(n):
-        a, b, c = back[1, i], vectors[0, i], back[0, i]
-        for j in range(n):
-            slope = a * vectors[0, j] + b * back[1, j] + c + back[0, j]
-            value = weight[i, j]
-            result[i, j] -= half * (slope if value > 0 else (-slope if value < 0 else kind(0)))
+    half, scale = kind(0.5 * inner / bound), kind(0.5 * factor)
+    ahead, first, behind = back[1], vectors[0], back[0]
+    strip = np.empty((STRIP, n), weight.dtype)
+    for top in range(0, n, STRIP):
+        for r in range(transposed_strip(gradient, top, strip)):
+            i = top + r
+            across, down, values, out = gradient[i], strip[r], weight[i], result[i]
+            a, b, c = ahead[i], first[i], behind[i]
+            for j in range(n):
+                slope = half * ((a * first[j] + b * ahead[j]) + (c + behind[j]))
+                value = values[j]
+                signed = slope if value > 0 else (-slope if value < 0 else kind(0))
+                out[j] = scale * (across[j] + down[j]) - signed
     for j in range(n):
         step = half * np.sign(weight[row, j]) * last[j] / last[row]
         result[row, j] -= step

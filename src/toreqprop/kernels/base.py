@@ -48,9 +48,13 @@ class Kernel(ABC):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
-        """Relax under ``drive ∓ push`` from the free phase's ``memory``, as center ± shift."""
+        """Relax under ``drive ∓ push`` from the free phase's ``memory``, as center ± shift.
+
+        ``image`` is ``tanh(drive + product)`` of that memory, where the caller knows it already.
+        """
 
 
 def status(converged: bool, finite: bool) -> Status:

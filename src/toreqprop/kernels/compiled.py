@@ -42,7 +42,7 @@ class NumbaKernel(Kernel):
         # One allocation: it is faster, and its layout is what `loops.evaluate` expects.
         buffer = drive.new_empty(loops.SLOTS, *drive.shape)
         residual = drive.new_empty(drive.shape[0])
-        packed, work, image = buffer[loops.PACKED], buffer[loops.WORK], buffer[loops.IMAGE]
+        packed, work, image, last, product = buffer.unbind()
         places, measured, driven = buffer.numpy(), residual.numpy(), drive.numpy()
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
         index = np.arange(drive.shape[0])
@@ -60,11 +60,14 @@ class NumbaKernel(Kernel):
                 record.append((_snapshot(image, packed, index, max(rows, 0)),))
             if rows <= 0 or lost:
                 break
-            torch.mm(packed[:rows], weight, out=work[:rows])
+            if rows == len(drive):
+                torch.mm(packed, weight, out=work)
+            else:
+                torch.mm(packed[:rows], weight, out=work[:rows])
         return Solution(
             (image,), steps, residual, status(rows == 0, not lost),
             layer=None if rows == 0 else 0,
-            memory=(buffer[loops.LAST_STATE], buffer[loops.LAST_PRODUCT]),
+            memory=(last, product),
         )  # fmt: skip
 
     def relax_pair(
@@ -77,36 +80,46 @@ class NumbaKernel(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         batch = drive.shape[0]
         buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
         places, measured = buffer.numpy(), residual.numpy()
-        given, pushed, center, known = (t.numpy() for t in (drive, push, *memory))
+        given, pushed, center = drive.numpy(), push.numpy(), memory[0].numpy()
+        if image is None:
+            images = places[loops.IMAGES]
+            loops.images(given, memory[1].numpy(), images)
+        else:
+            images = image.numpy()
         index, astray = np.arange(batch), np.empty(batch, np.int64)
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        shift, moved = buffer[loops.SHIFT], buffer[loops.MOVED]
+        slots = buffer.unbind()
+        shift, moved = slots[loops.SHIFT], slots[loops.MOVED]
         rows, own = batch, False
         for steps in range(1, max_steps + 1):
             rows, lost, drifted = loops.evaluate_pair(
-                given, pushed, center, known, places, measured, index, astray, rows,
+                pushed, center, images, places, measured, index, astray, rows,
                 constants, steps == 1, steps == max_steps,
             )  # fmt: skip
             if record is not None:
                 record.append((buffer[loops.MIDDLE].clone(), buffer[loops.HALF].clone()))
             if rows <= 0 or lost:
                 break
-            torch.mm(shift[:rows], weight, out=moved[:rows])
+            if rows == batch:
+                torch.mm(shift, weight, out=moved)
+            else:
+                torch.mm(shift[:rows], weight, out=moved[:rows])
             if drifted:
                 if not own:  # the start belongs to the caller
-                    places[loops.CENTER], places[loops.KNOWN] = center, known
-                    center, known, own = places[loops.CENTER], places[loops.KNOWN], True
+                    places[loops.CENTER], places[loops.IMAGES] = center, images
+                    center, images, own = places[loops.CENTER], places[loops.IMAGES], True
                 stray = buffer[loops.STRAY, :drifted]
                 torch.mm(stray, weight, out=buffer[loops.STRAY_PRODUCT, :drifted])
-                loops.recentre(places, astray, drifted)
+                loops.recentre(given, places, astray, drifted)
         return Solution(
-            (buffer[loops.MIDDLE],), steps, residual, status(rows == 0, not lost),
-            shift=(buffer[loops.HALF],), layer=None if rows == 0 else 0,
+            (slots[loops.MIDDLE],), steps, residual, status(rows == 0, not lost),
+            shift=(slots[loops.HALF],), layer=None if rows == 0 else 0,
         )  # fmt: skip
 
 

@@ -11,27 +11,8 @@ import math
 import numba
 import numpy as np
 
-from toreqprop.kernels.loops import OPTIONS
-
-
-@numba.njit(**OPTIONS)
-def dot(a, b):  # type: ignore[no-untyped-def]
-    """``a·b``, in eight partial sums that vectorise as they stand."""
-    count = a.shape[0]
-    whole = count - count % 8
-    p = q = r = s = t = u = v = w = a.dtype.type(0)
-    for j in range(0, whole, 8):
-        p += a[j] * b[j]
-        q += a[j + 1] * b[j + 1]
-        r += a[j + 2] * b[j + 2]
-        s += a[j + 3] * b[j + 3]
-        t += a[j + 4] * b[j + 4]
-        u += a[j + 5] * b[j + 5]
-        v += a[j + 6] * b[j + 6]
-        w += a[j + 7] * b[j + 7]
-    for j in range(whole, count):
-        p += a[j] * b[j]
-    return float(((p + q) + (r + s)) + ((t + u) + (v + w)))
+from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.vectors import dot
 
 
 @numba.njit(**OPTIONS)

@@ -53,6 +53,7 @@ class NumpyKernel(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         images: list[tuple[reference.Array, reference.Array]] = []

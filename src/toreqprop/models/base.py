@@ -275,7 +275,7 @@ class EquilibriumModel(nn.Module, ABC):
     def _report(self, phase: str, solution: Solution) -> None:
         for hook in tuple(self._hooks.values()):
             hook(phase, solution)
-        self.relaxations += 1
+        self.__dict__["relaxations"] += 1  # nn.Module's own way of setting a number is slow
         if solution.converged:
             return
         self.failures[phase, solution.status.name, solution.layer] += 1

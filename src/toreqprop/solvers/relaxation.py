@@ -7,8 +7,6 @@ else.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -17,12 +15,12 @@ from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed
 from toreqprop.energies.system import PairSystem, System
-from toreqprop.kernels import Kernel, get_kernel
+from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers.base import Solver, Trace
 from toreqprop.solvers.fixed_point import FixedPoint
-from toreqprop.tracing import has_memory
+from toreqprop.tracing import has_memory, is_plain
 
 
 @torch.no_grad()
@@ -47,7 +45,7 @@ def relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
     )  # fmt: skip
-    return replace(found, bound=lambda: system.error_bound(found.state))
+    return found.but(bound=lambda: system.error_bound(found.state))
 
 
 @torch.no_grad()
@@ -80,14 +78,15 @@ def relax_pair(
             tol=solver.tol,
             max_steps=solver.max_steps,
             contraction=system.contraction,
+            image=free[0].detach() if mean is None else None,
         )
         bound = (*found.state, *found.shift)
-        found = replace(found, bound=lambda: both.error_bound(bound))
+        found = found.but(bound=lambda: both.error_bound(bound))
     else:
         begin = memory if len(memory) == 1 else free
         found = solver.solve(both, both.start(begin), trace=trace)
         count = len(free)
-        found = replace(found, state=found.state[:count], shift=found.state[count:])
+        found = found.but(state=found.state[:count], shift=found.state[count:])
     return _checked(found, both, free, solver.tol)
 
 
@@ -130,15 +129,25 @@ def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solu
     """The solution, with what is wrong with its shift as a status."""
     if not found.converged:
         return found
-    moved = [float(torch.linalg.vector_norm(shift)) for shift in found.shift]
-    layer = _unresolved(found, both, moved)
+    changes = [*map(_change, found.state, free, found.shift)]
+    layer = _unresolved(found, both, [shift for _, shift in changes])
     if layer is not None:
-        return replace(found, status=Status.UNRESOLVED, layer=layer)
+        return found.but(status=Status.UNRESOLVED, layer=layer)
     if both.nudge.mirrored:
-        layer = _lopsided(found, free, moved, tol)
+        layer = _lopsided(found, free, changes, tol)
         if layer is not None:
-            return replace(found, status=Status.TOO_STRONG, layer=layer)
+            return found.but(status=Status.TOO_STRONG, layer=layer)
     return found
+
+
+def _change(center: Tensor, before: Tensor, shift: Tensor) -> tuple[float, float]:
+    """Norms over the batch: how far the center moved, and the shift."""
+    if compiled_available() and is_plain(center) and shift.is_contiguous():
+        from toreqprop.kernels.vectors import distances
+
+        if center.is_contiguous() and before.is_contiguous():
+            return distances(center.numpy(), before.detach().numpy(), shift.numpy())
+    return float(torch.dist(center, before)), float(torch.linalg.vector_norm(shift))
 
 
 def _unresolved(found: Solution, both: PairSystem, moved: list[float]) -> int | None:
@@ -157,19 +166,21 @@ def _unresolved(found: Solution, both: PairSystem, moved: list[float]) -> int | 
     return None
 
 
-def _lopsided(found: Solution, free: State, moved: list[float], tol: float) -> int | None:
+def _lopsided(
+    found: Solution, free: State, changes: list[tuple[float, float]], tol: float
+) -> int | None:
     """The layer whose center was moved by more than `LOPSIDED` of its shift, over the batch.
 
     The two phases then are no mirror images: their difference is no derivative. What the free phase
     may have left undone is no fault of the nudge.
     """
-    for layer, (center, before) in enumerate(zip(found.state, free, strict=True)):
-        drift = float(torch.dist(center, before))
-        if drift <= LOPSIDED * moved[layer]:
+    for layer, (drift, moved) in enumerate(changes):
+        if drift <= LOPSIDED * moved:
             continue
+        center, before = found.state[layer], free[layer]
         floor = ACTIVITY_FLOOR * center.numel() ** 0.5
         size = max(float(torch.linalg.vector_norm(before)), floor)
-        if drift > LOPSIDED * moved[layer] + 10 * tol * size:
+        if drift > LOPSIDED * moved + 10 * tol * size:
             return layer
     return None
 

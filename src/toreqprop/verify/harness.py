@@ -83,6 +83,7 @@ class GeneralPath(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         system = _bound(weight, drive, contraction)

@@ -1,0 +1,190 @@
+"""Sums and transpositions in vectors of fixed length, for the compiled loops.
+
+A sum that the compiler may not reorder runs one number at a time. Here the order is written down:
+`LANES` partial sums side by side, added up in one fixed tree. Every processor computes the same,
+with the widest registers it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from toreqprop.kernels.compiling import OPTIONS
+
+LANES = 16
+TILE = 8
+"""Side of a tile of a transposition."""
+
+
+Values = Sequence[ir.Value]
+Step = Callable[[Any, Values, Values], Values]
+Joined = Callable[[Any, Any, Any], Any]
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _added(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b)
+
+
+def _sums(count: int, step: Step, joined: Joined = _added) -> Callable[..., Any]:
+    """An intrinsic ``(arrays..., whole) → count sums`` over the entries before ``whole``."""
+
+    def typed(typing: Any, arrays: Any, whole: Any) -> Any:
+        kind = arrays[0].dtype
+        signature = types.UniTuple(kind, count)(arrays, whole)
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            places, end = args
+            number = context.get_data_type(kind)
+            vector = ir.VectorType(number, LANES)
+            data = [
+                context.make_array(t)(context, builder, builder.extract_value(places, k)).data
+                for k, t in enumerate(arrays)
+            ]
+            sums = [
+                cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(count)
+            ]
+            stride = ir.Constant(end.type, LANES)
+            with cgutils.for_range_slice(builder, ir.Constant(end.type, 0), end, stride) as (j, _):
+                given = []
+                for pointer in data:
+                    at = builder.bitcast(builder.gep(pointer, [j]), vector.as_pointer())
+                    loaded = builder.load(at)
+                    loaded.align = kind.bitwidth // 8
+                    given.append(loaded)
+                for place, new in zip(
+                    sums, step(builder, given, [builder.load(s) for s in sums]), strict=True
+                ):
+                    builder.store(new, place)
+            totals = [_folded(builder, builder.load(s), joined) for s in sums]
+            return context.make_tuple(builder, signature.return_type, totals)
+
+        return signature, codegen
+
+    return intrinsic(typed)
+
+
+def _folded(builder: Any, vector: Any, joined: Joined) -> Any:
+    """The sum, or another reduction, of a vector's lanes, halves first."""
+    parts = [builder.extract_element(vector, ir.Constant(ir.IntType(32), k)) for k in range(LANES)]
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [joined(builder, a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
+    return parts[0]
+
+
+def _product_step(builder: Any, given: Values, sums: Values) -> Values:
+    a, b = given
+    return [builder.fadd(sums[0], builder.fmul(a, b))]
+
+
+def _squares_step(builder: Any, given: Values, sums: Values) -> Values:
+    a, b = given
+    change = builder.fsub(a, b)
+    return [
+        builder.fadd(sums[0], builder.fmul(change, change)),
+        builder.fadd(sums[1], builder.fmul(a, a)),
+    ]
+
+
+def _peak_step(builder: Any, given: Values, sums: Values) -> Values:
+    size = builder.fneg(given[0])
+    size = builder.select(builder.fcmp_ordered(">", given[0], size), given[0], size)
+    return [builder.select(builder.fcmp_ordered(">", size, sums[0]), size, sums[0])]
+
+
+_whole_product = _sums(1, _product_step)
+_whole_squares = _sums(2, _squares_step)
+_whole_peak = _sums(1, _peak_step, _larger)
+
+
+@numba.njit(**OPTIONS)
+def dot(a, b):  # type: ignore[no-untyped-def]
+    """``a·b``."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    total = _whole_product((a, b), whole)[0]
+    for j in range(whole, count):
+        total += a[j] * b[j]
+    return float(total)
+
+
+@numba.njit(**OPTIONS)
+def squares(a, b):  # type: ignore[no-untyped-def]
+    """``‖a − b‖²`` and ``‖a‖²``."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    distance, size = _whole_squares((a, b), whole)
+    for j in range(whole, count):
+        change = a[j] - b[j]
+        distance += change * change
+        size += a[j] * a[j]
+    return float(distance), float(size)
+
+
+@numba.njit(**OPTIONS)
+def distances(a, b, c):  # type: ignore[no-untyped-def]
+    """``‖a − b‖`` and ``‖c‖`` of arrays of any shape."""
+    a, b, c = a.reshape(-1), b.reshape(-1), c.reshape(-1)
+    return math.sqrt(squares(a, b)[0]), math.sqrt(squares(c, c)[1])
+
+
+@numba.njit(**OPTIONS)
+def largest_magnitude(a):  # type: ignore[no-untyped-def]
+    """``max |a_j|`` of finite numbers."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    peak = _whole_peak((a,), whole)[0]
+    for j in range(whole, count):
+        peak = max(peak, abs(a[j]))
+    return peak
+
+
+@intrinsic
+def transpose_tile(typing, source, at, target, to):  # type: ignore[no-untyped-def]
+    """Write ``source[r:r+8, c:c+8]`` transposed to ``target[p:p+8, q:q+8]``; (r, c), (p, q)."""
+    signature = types.void(source, at, target, to)
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        vector = ir.VectorType(context.get_data_type(source.dtype), TILE)
+
+        def row(kind, array, place, offset):  # type: ignore[no-untyped-def]
+            made = context.make_array(kind)(context, builder, array)
+            width = builder.extract_value(made.shape, 1)
+            top, left = (builder.extract_value(place, k) for k in (0, 1))
+            line = builder.add(top, ir.Constant(top.type, offset))
+            entry = builder.add(builder.mul(line, width), left)
+            return builder.bitcast(builder.gep(made.data, [entry]), vector.as_pointer())
+
+        align = source.dtype.bitwidth // 8
+        rows = []
+        for offset in range(TILE):
+            rows.append(builder.load(row(source, args[0], args[1], offset)))
+            rows[-1].align = align
+        for block in (4, 2, 1):
+            for i in range(TILE):
+                if i & block:
+                    continue
+                a, b = rows[i], rows[i | block]
+                upper = [k + TILE - block if k & block else k for k in range(TILE)]
+                lower = [k + TILE if k & block else k + block for k in range(TILE)]
+                mask = ir.VectorType(ir.IntType(32), TILE)
+                rows[i] = builder.shuffle_vector(a, b, ir.Constant(mask, upper))
+                rows[i | block] = builder.shuffle_vector(a, b, ir.Constant(mask, lower))
+        for offset in range(TILE):
+            stored = builder.store(rows[offset], row(target, args[2], args[3], offset))
+            stored.align = align
+        return context.get_dummy_value()
+
+    return signature, codegen
