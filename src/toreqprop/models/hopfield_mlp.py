@@ -88,7 +88,7 @@ class HopfieldMLP(EquilibriumModel):
                 feedback,
             ),
             gradient=gradient,
-            solver=GaussSeidel(max_steps=200) if solver is None else solver,
+            solver=_PASSES if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
@@ -177,6 +177,11 @@ class HopfieldMLP(EquilibriumModel):
             f"sizes={list(self.sizes)}, output={self.output!r}, gradient={self.gradient}, "
             f"solver={self.solver}, tol={self.tol:g}, max_steps={self.max_steps}"
         )
+
+
+_PASSES = Anderson(2, GaussSeidel("symmetric"), max_steps=200)
+"""Passes down and up, extrapolated from the last two: a coupling near its radius settles in a third
+of the passes."""
 
 
 def chain_norm(couplings: int) -> float:

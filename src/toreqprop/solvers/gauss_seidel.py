@@ -15,7 +15,9 @@ class GaussSeidel(Solver):
     """Update every other layer at once, then the rest from the new values.
 
     ``order="sequential"`` goes through the layers one by one instead, upwards in a free phase and
-    downwards in a nudged one: for the same work, information crosses all of them.
+    downwards in a nudged one: for the same work, information crosses all of them. "symmetric" goes
+    down from the layer below the top and up again; dense tanh stacks have compiled code for it,
+    which needs no more products for the two ways than for one.
 
     Given its neighbours, a layer's update ``s_l = σ(u_l)`` minimises the energy over that layer
     (or, where ``Φ`` is convex in it, a touching bound from above: attention, or a max pooling of
@@ -24,12 +26,12 @@ class GaussSeidel(Solver):
     starts at the top, where the nudge arrives.
     """
 
-    order: Literal["parity", "sequential"] = "parity"
+    order: Literal["parity", "sequential", "symmetric"] = "parity"
     plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.choice("order", self.order, ("parity", "sequential"))
+        checks.choice("order", self.order, ("parity", "sequential", "symmetric"))
 
     def evaluate(self, system: Dynamics, state: State) -> State:
         for block in self._blocks(system, state):
@@ -39,6 +41,9 @@ class GaussSeidel(Solver):
     def _blocks(self, system: Dynamics, state: State) -> list[tuple[int, ...]]:
         """The layers that are updated at once, in turn."""
         blocks: list[tuple[int, ...]]
+        if self.order == "symmetric":
+            top = system.layers(state) - 1
+            return [(layer,) for layer in (*range(top - 1, -1, -1), *range(min(top, 1), top + 1))]
         if self.order == "sequential":
             blocks = [(layer,) for layer in range(system.layers(state))]
         else:

@@ -7,20 +7,30 @@ else.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
+from toreqprop.energies.base import VectorField
+from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Solver, Trace
 from toreqprop.solvers.fixed_point import FixedPoint
+from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.tracing import has_memory, is_plain
+
+if TYPE_CHECKING:
+    from toreqprop.kernels.chain import Chain
 
 
 @torch.no_grad()
@@ -36,7 +46,12 @@ def relax(
     checks.instance("system", system, System, "use System.bind(field, x, params)")
     checks.instance("solver", solver, Solver, "use FixedPoint()")
     checks.instance("trace", trace, Trace, "use Trace()", optional=True)
-    chosen = _serving(kernel, system, solver) if trace is None and system.nudge is None else None
+    plain = trace is None and system.nudge is None
+    chain = _chain(kernel, system, solver) if plain else None
+    if chain is not None:
+        found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
+        return found.but(bound=lambda: system.error_bound(found.state))
+    chosen = _serving(kernel, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
         # Nudged phases of one layer go on from its last iterate, as a kernel's do.
@@ -66,6 +81,14 @@ def relax_pair(
     their difference is to be a derivative (where the nudges are constant and opposite).
     """
     both = PairSystem(system, nudge)
+    chain = _chain(kernel, system, solver) if trace is None and nudge.mirrored else None
+    if chain is not None:
+        ends = _pushes(system, nudge), tuple(s.detach() for s in free)
+        compiled = chain.relax_pair(*ends, tol=solver.tol, max_steps=solver.max_steps)
+        if compiled is not None:
+            phases = (*compiled.state, *compiled.shift)
+            compiled = compiled.but(bound=lambda: both.error_bound(phases))
+            return _checked(compiled, both, free, solver.tol)
     chosen = _serving(kernel, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
@@ -102,6 +125,41 @@ def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | Non
     ):
         return None
     return chosen
+
+
+def _chain(kernel: str | None, system: System, solver: Solver) -> Chain | None:
+    """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
+    the CPU."""
+    memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
+    if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
+        return None
+    if get_kernel(kernel) is None or not compiled_available() or not _is_chain(system.field):
+        return None
+    tensors = tuple(t.detach().contiguous() for t in system.drive)
+    if not all(is_plain(t) for t in tensors):
+        return None
+    from toreqprop.kernels.chain import Chain
+
+    field: StackEnergy = system.field  # type: ignore[assignment]
+    return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+
+
+def _is_chain(field: VectorField) -> bool:
+    return (
+        isinstance(field, StackEnergy)
+        and not (field.skips or field.activations)
+        and field.activation == Tanh()
+        and set(map(type, field.couplings)) == {LinearCoupling}
+    )
+
+
+def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
+    """Half the difference of opposite forces on each layer's preactivation, where there is any."""
+    found: list[Tensor | None] = []
+    for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
+        share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
+        found.append(share * direction if bool(direction.any()) else None)
+    return found
 
 
 def _kernels_own(system: System, solver: Solver) -> bool:

@@ -1,0 +1,118 @@
+"""Stacks of dense layers: the compiled passes against the general path."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import toreqprop as teq
+
+pytest.importorskip("numba")
+
+PASSES = teq.GaussSeidel("symmetric")
+
+
+def _network(
+    sizes: list[int], dtype: torch.dtype, memory: int, **options: object
+) -> teq.HopfieldMLP:
+    """Couplings at their bounds, so that it takes many passes to settle."""
+    exact = dtype == torch.float64
+    tol = {"tol": 1e-9 if exact else 1e-4, "max_steps": 500}
+    solver = teq.Anderson(memory, PASSES, **tol) if memory else teq.GaussSeidel("symmetric", **tol)
+    torch.manual_seed(3)
+    model = teq.HopfieldMLP(sizes, solver=solver, bound="exact", **options).to(dtype)
+    with torch.no_grad():
+        for layer in model.layers[1:]:
+            layer.raw *= 4
+    return model
+
+
+def _trained(model: teq.HopfieldMLP, x: torch.Tensor, kernel: str) -> tuple[torch.Tensor, list]:
+    """The output, the gradients, and what each relaxation ended with."""
+    model.kernel = kernel
+    ends: list[teq.Solution] = []
+    key = model.register_relaxation_hook(lambda phase, solution: ends.append(solution))
+    model.zero_grad()
+    output = model(x)
+    F.cross_entropy(output, torch.arange(len(x)) % output.shape[1]).backward()
+    model.remove_relaxation_hook(key)
+    return output.detach(), [p.grad for p in model.parameters()], ends
+
+
+CASES = [
+    ([8, 5, 3], "readout", 1.0),
+    ([8, 12, 10, 4], "readout", 1.0),
+    ([8, 12, 10, 4], "free", 1.0),
+    ([8, 12, 10, 11, 9, 4], "readout", 0.5),
+    ([8, 40, 33, 4], "readout", 0.1),
+]
+
+
+@pytest.mark.parametrize("memory", [0, 1, 2])
+@pytest.mark.parametrize(("sizes", "output", "feedback"), CASES)
+def test_compiled_passes_end_where_the_general_path_does(sizes, output, feedback, memory) -> None:
+    model = _network(sizes, torch.float64, memory, output=output, feedback=feedback)
+    x = torch.randn(7, sizes[0], dtype=torch.float64)
+    fast, general = _trained(model, x, "auto"), _trained(model, x, "torch")
+    assert torch.allclose(fast[0], general[0], rtol=0, atol=1e-9)
+    for ours, theirs in zip(fast[1], general[1], strict=True):
+        assert float((ours - theirs).norm()) <= 1e-6 * float(theirs.norm())
+    assert all(solution.converged for solution in (*fast[2], *general[2]))
+    # The free phases are the same iteration, evaluation for evaluation.
+    assert abs(fast[2][0].steps - general[2][0].steps) <= 1
+    assert float(fast[2][0].residual.max()) <= model.tol
+
+
+def test_both_nudged_phases_satisfy_their_own_equations() -> None:
+    """Not the linearised ones: the residual at +β and −β is measured on the network itself."""
+    model = _network([8, 40, 33, 4], torch.float32, 2)
+    solutions = {}
+    model.register_relaxation_hook(lambda phase, solution: solutions.__setitem__(phase, solution))
+    x = torch.randn(6, 8)
+    cotangent = torch.randn(6, 33)
+    model.gradient = teq.CenteredEP(0.05)
+    free = model.equilibrium(x)
+    free.state[-1].backward(cotangent)
+    found = solutions["nudged"]
+    params = tuple(p.detach() for p in model.system_parameters())
+    drive = model.field.prepare(x, params)
+    direction = cotangent / cotangent.pow(2).mean(1, keepdim=True).sqrt()
+    for sign, state in ((1, found.up), (-1, found.down)):
+        u = list(model.field.preactivation(state, drive, params))
+        u[-1] = u[-1] - sign * 0.05 * direction
+        image = model.field.activate(tuple(u))
+        for layer, (a, b) in enumerate(zip(image, state, strict=True)):
+            error = float((a - b).norm() / found.shift[layer].norm())
+            assert error < 0.05, layer  # the tolerance of a shift is ten times that of a state
+
+
+def test_a_sample_does_not_depend_on_its_batch() -> None:
+    model = _network([8, 40, 33, 4], torch.float64, 2)
+    x = torch.randn(9, 8, dtype=torch.float64) * torch.logspace(-2, 1, 9).double().unsqueeze(1)
+    together = model.equilibrium(x).state
+    for i in range(len(x)):
+        alone = model.equilibrium(x[i : i + 1]).state
+        for a, b in zip(together, alone, strict=True):
+            assert torch.allclose(a[i : i + 1], b, rtol=0, atol=1e-12)
+
+
+def test_what_does_not_settle_is_said() -> None:
+    model = _network([8, 40, 33, 4], torch.float32, 2)
+    model.solver = teq.Anderson(2, PASSES, tol=1e-6, max_steps=2)
+    with pytest.warns(teq.ConvergenceWarning, match="max_steps"):
+        solution = model.equilibrium(torch.randn(5, 8))
+    assert solution.status is teq.Status.MAX_STEPS
+    assert solution.layer in (0, 1)
+    with torch.no_grad():
+        model.layers[0].weight[0, 0] = float("nan")
+    with pytest.warns(teq.ConvergenceWarning, match="non-finite"):
+        assert model.equilibrium(torch.randn(5, 8)).status is teq.Status.DIVERGED
+
+
+def test_a_start_is_used() -> None:
+    model = _network([8, 40, 33, 4], torch.float64, 2)
+    x = torch.randn(5, 8, dtype=torch.float64)
+    first = model.equilibrium(x)
+    again = model.equilibrium(x, start=tuple(s.detach() for s in first.state))
+    assert again.steps < first.steps
