@@ -16,6 +16,7 @@ from toreqprop.cli import (
     circuit,
     convert,
     data,
+    depth,
     estimators,
     info,
     memory,
@@ -94,6 +95,7 @@ app.command()(predict.evaluate)
 app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(convert.convert)
+app.command()(depth.depth)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
