@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from toreqprop.atomic import write_atomically
+from toreqprop.bench import layered_speed as layered_bench
 from toreqprop.bench import scaling as scaling_bench
 from toreqprop.bench import speed as bench
 from toreqprop.bench.deq_baseline import deq_available
@@ -24,10 +27,15 @@ def speed(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
     ] = False,
-    radius: Annotated[float, typer.Option(help="Bound on the recurrent weight's norm.")] = (
-        bench.Setup.radius
-    ),
-    tol: Annotated[float, typer.Option(help="Relative residual of every phase.")] = 1e-3,
+    layered: Annotated[
+        bool, typer.Option("--layered", help="Measure stacks whose couplings are at their bounds.")
+    ] = False,
+    radius: Annotated[
+        float | None, typer.Option(help="Bound on the norm: 0.05, or 0.95 with --layered.")
+    ] = None,
+    tol: Annotated[
+        float | None, typer.Option(help="Relative residual: 1e-3, or 1e-2 with --layered.")
+    ] = None,
     kernel: Annotated[str, typer.Option(help="auto, numba, torch or numpy.")] = "auto",
     rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
@@ -42,6 +50,7 @@ def speed(
     Examples:
       toreqprop speed --against torchdeq
       toreqprop speed --scaling
+      toreqprop speed --layered
     """
     if against not in (None, "torchdeq"):
         raise typer.BadParameter(f'--against knows "torchdeq", not {against!r}.')
@@ -49,9 +58,14 @@ def speed(
         raise typer.BadParameter("torchdeq is not installed: pip install torchdeq.")
     if scaling:
         need_matplotlib()  # before anything is measured
+    if layered and (scaling or against):
+        raise typer.BadParameter("--layered goes with neither --scaling nor --against.")
+    if layered:
+        _layered(radius, tol, rounds, seed, output, as_json)
+        return
     setup = bench.Setup(
-        radius=radius,
-        tol=tol,
+        radius=bench.Setup.radius if radius is None else radius,
+        tol=bench.Setup.tol if tol is None else tol,
         kernel=kernel,  # type: ignore[arg-type]
         rounds=rounds,
         seed=seed,
@@ -80,6 +94,42 @@ def speed(
     console = Console()
     console.print(_scaling_table(curves) if scaling else _speed_table(table))
     console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
+
+
+def _layered(
+    radius: float | None, tol: float | None, rounds: int, seed: int, output: Path, as_json: bool
+) -> None:
+    """Measure stacks, and print and keep the table."""
+    chosen = {"radius": radius, "tol": tol}
+    setup = layered_bench.Setup(
+        rounds=rounds, seed=seed, **{k: v for k, v in chosen.items() if v is not None}
+    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("training all contenders in turn", total=None)
+        rows = layered_bench.measure(setup, on_round=lambda: progress.advance(bar))
+    plain = {"conditions": asdict(setup), "rows": [row.as_dict() for row in rows]}
+    path = output / "speed_layered.json"
+    write_atomically(path, json.dumps(plain, indent=2) + "\n")
+    if as_json:
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    shown = Table(
+        "batch", "layers", "feedback", "backprop", "TorEqProp", "against fused Adam",
+        "norm/radius", "passes", "worst cosine",
+        title="step time over backpropagation's (best; in brackets median processor time)",
+        caption=f"784 inputs, radius {setup.radius:g}, tol {setup.tol:g}, one thread",
+    )  # fmt: skip
+    for row in rows:
+        shown.add_row(
+            str(row.network.batch), f"{row.network.layers} x {row.network.width}",
+            f"{row.network.feedback:g}", f"{row.backprop_ms:.2f} ms",
+            f"{row.ratio:.2f} ({row.cpu_ratio:.2f})", f"{row.fused_ratio:.2f}",
+            f"{row.reach:.3f}", f"{row.free:.1f} + {row.nudged:.1f}", f"{row.cosine:.4f}",
+        )  # fmt: skip
+    console = Console()
+    console.print(shown)
+    console.print(f"wrote {path}", highlight=False)
 
 
 def _speed_table(table: bench.SpeedTable) -> Table:
