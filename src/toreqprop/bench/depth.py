@@ -1,4 +1,4 @@
-"""Depth: networks with their default settings next to backpropagation's twins of the same depth.
+"""Depth: equilibrium networks next to backpropagation's twins of the same depth.
 
 Every run trains an equilibrium network and is scored on the whole test set; its twin has the same
 layers, the same seed, the same data and the same optimizer. The gradient is certified at the
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from toreqprop.atomic import write_atomically
 from toreqprop.bench.statistics import Comparison, Summary, compare
 from toreqprop.certificate import certify
+from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import HopfieldMLP, LoopedMLP
 from toreqprop.models.base import EquilibriumModel
@@ -44,6 +45,8 @@ class Setup:
     batch: int = 64
     rate: float = 1e-3
     first_seed: int = 42
+    bound: Bound = "tight"
+    feedback: float = 0.3
 
     def runs(self) -> Iterator[tuple[str, str, int]]:
         """Task, network and seed of every run, seed by seed."""
@@ -79,14 +82,17 @@ class Run:
 
 
 def build(
-    network: str, inputs: int, width: int, classes: int
+    setup: Setup, network: str, inputs: int, classes: int
 ) -> tuple[EquilibriumModel, nn.Module]:
-    """An equilibrium network with default settings, and plain layers of the same number."""
+    """An equilibrium network, all else as by default, and plain layers of the same number."""
+    width = setup.width
     if network == LOOPED:
-        return LoopedMLP(inputs, width, classes), plain(inputs, width, 1, classes)
+        model = LoopedMLP(inputs, width, classes, bound=setup.bound)
+        return model, plain(inputs, width, 1, classes)
     layers = int(network)
     sizes = [inputs, *[width] * layers, classes]
-    return HopfieldMLP(sizes), plain(inputs, width, layers, classes)
+    stack = HopfieldMLP(sizes, bound=setup.bound, feedback=setup.feedback)
+    return stack, plain(inputs, width, layers, classes)
 
 
 def plain(inputs: int, width: int, layers: int, classes: int) -> nn.Sequential:
@@ -102,9 +108,9 @@ def run(setup: Setup, task: str, network: str, seed: int) -> Run:
     data = get(task).load(seed, False)
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     torch.manual_seed(seed)
-    model, _ = build(network, x.shape[1], setup.width, data.classes)
+    model, _ = build(setup, network, x.shape[1], data.classes)
     torch.manual_seed(seed)
-    _, twin = build(network, x.shape[1], setup.width, data.classes)
+    _, twin = build(setup, network, x.shape[1], data.classes)
     steps: dict[str, list[int]] = {"free": [], "nudged": []}
     model.on_failure = "ignore"
     sample = x[: setup.batch], y[: setup.batch]

@@ -1,9 +1,9 @@
-"""``toreqprop depth``: default networks of several depths next to backpropagation's twins."""
+"""``toreqprop depth``: networks of several depths next to backpropagation's twins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import torch
 import typer
@@ -13,6 +13,7 @@ from rich.progress import Progress
 from toreqprop import checks
 from toreqprop.bench import depth as study
 from toreqprop.cli.estimators import replace_table
+from toreqprop.energies import Bound
 
 
 def depth(
@@ -25,6 +26,10 @@ def depth(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many, from 42 on.", min=1)] = 3,
     epochs: Annotated[int, typer.Option(help="Passes over the 5,000 images.", min=1)] = 10,
+    bound: Annotated[
+        str, typer.Option(help="How norms are kept: tight, proven or exact.")
+    ] = "tight",
+    feedback: Annotated[float, typer.Option(help="Strength of the way back in a stack.")] = 0.3,
     output: Annotated[
         Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
     ] = Path("results/depth.json"),
@@ -32,7 +37,7 @@ def depth(
         Path | None, typer.Option(help="Markdown file whose marked table is replaced.")
     ] = None,
 ) -> None:
-    """Train default networks by EP and their twins by backpropagation, and print the table.
+    """Train networks by EP and their twins by backpropagation, and print the table.
 
     \b
     Examples:
@@ -44,10 +49,13 @@ def depth(
         checks.choice("task", name, study.TASKS)
     for name in network or ():
         checks.choice("network", name, study.NETWORKS)
+    checks.choice("bound", bound, get_args(Bound))
+    checks.between("feedback", feedback, 0, 1)
     torch.set_num_threads(1)
     setup = study.Setup(
-        tuple(task or study.TASKS), tuple(network or study.NETWORKS), seeds=seeds, epochs=epochs
-    )
+        tuple(task or study.TASKS), tuple(network or study.NETWORKS), seeds=seeds, epochs=epochs,
+        bound=bound, feedback=feedback,  # type: ignore[arg-type]
+    )  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training", total=len(list(setup.runs())))
         runs = study.measure(setup, output, on_run=lambda run: progress.advance(bar))
