@@ -175,7 +175,7 @@ def test_bad_arguments_are_refused() -> None:
         looped_netlist(weight_in, bias[:3], weight, x)
     with pytest.raises(InvalidInputError, match="nudge of layer 1"):
         looped_netlist(weight_in, bias, weight, x, nudge[:2])
-    with pytest.raises(InvalidInputError, match="behavioural, pair"):
+    with pytest.raises(InvalidInputError, match='"behavioural" or "pair"'):
         looped_netlist(weight_in, bias, weight, x, neuron="relu")  # type: ignore[arg-type]
     layers, x = layered_problem()
     with pytest.raises(InvalidInputError, match="layer 2 must have 7 columns"):

@@ -16,7 +16,7 @@ from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed
-from toreqprop.energies.system import PairSystem, System
+from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
@@ -35,9 +35,9 @@ def relax(
     trace: Trace | None = None,
 ) -> Solution:
     """One phase, from ``start`` or the field's own initial state, until ``solver`` is content."""
-    checks.instance("system", system, System, "use System.bind(field, x, params)")
-    checks.instance("solver", solver, Solver, "use FixedPoint()")
-    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+    _check(system, solver, kernel, trace)
+    if start is not None:
+        check_state("start", start, system.initial_state())
     chosen = _serving(kernel, system, solver) if trace is None and system.nudge is None else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
@@ -67,6 +67,9 @@ def relax_pair(
     shift is more than rounding in every layer, and that the two phases are mirror images as far as
     their difference is to be a derivative (where the nudges are constant and opposite).
     """
+    _check(system, solver, kernel, trace)
+    checks.tensors("free", free)
+    checks.tensors("memory", memory, least=0)
     both = PairSystem(system, nudge)
     chosen = _serving(kernel, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
@@ -89,6 +92,13 @@ def relax_pair(
         count = len(free)
         found = replace(found, state=found.state[:count], shift=found.state[count:])
     return _checked(found, both, free, solver.tol)
+
+
+def _check(system: System, solver: Solver, kernel: str | None, trace: Trace | None) -> None:
+    checks.instance("system", system, System, "use System.bind(field, x, params)")
+    checks.instance("solver", solver, Solver, "use FixedPoint()")
+    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+    get_kernel(kernel)  # refuses an unknown name
 
 
 def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | None:
