@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -46,6 +47,9 @@ MEANT = {
     "Hook": {"function", "class"},
     "list": {"empty list", "list"},
     "Mapping": {"empty dict"},
+    "dict": {"empty dict", "dict"},
+    "Folder": {"text"},
+    "Path": {"text"},
     **{
         name: {"empty list"} for name in ("tuple", "Sequence", "State", "Params", "Layers", "Wants")
     },
@@ -61,16 +65,23 @@ def meant(annotation: str) -> set[str]:
     return set().union(*(MEANT.get(part, set()) for part in parts))
 
 
+def meanings(call: Callable[..., Any]) -> Callable[[str], set[str]]:
+    """For each argument of a call what `meant` says of its annotation."""
+    parameters = inspect.signature(call).parameters
+    return lambda argument: meant(parameters[argument].annotation)
+
+
 def unrefused(
     call: Callable[..., Any],
     good: Callable[[], dict[str, Any]],
     functions: Collection[str] = (),
-    meaning: Callable[[str], set[str]] = lambda argument: set(NONSENSE),
+    meaning: Callable[[str], set[str]] | None = None,
 ) -> list[str]:
     """Every argument replaced by every piece of nonsense: what ends in anything but one sentence of
-    this library, or in success where it is ``meaning`` something. What the arguments that are
-    ``functions`` raise is theirs."""
+    this library, or in success where it is ``meaning`` something, by its annotation if not given.
+    What the arguments that are ``functions`` raise is theirs."""
     call(**good())
+    meaning = meanings(call) if meaning is None else meaning
     wrong = []
     for argument in good():
         for kind, value in NONSENSE.items():

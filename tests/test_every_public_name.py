@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import toreqprop as teq
-from tests.nonsense import meant, unrefused
+from tests.nonsense import meanings, unrefused
 from tests.test_model_boundary import BUILDS
 from tests.test_public_boundary import CORE, PLAIN, PLOTS, TASKS
 from toreqprop import energies, gradients, hardware, kernels, solvers
@@ -242,12 +242,12 @@ def test_every_argument_has_an_entry(call: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("call", GOOD, ids=lambda call: call.__qualname__)
 def test_nonsense_is_refused_in_a_sentence(call: Callable[..., Any]) -> None:
-    annotations = {k: v.annotation for k, v in inspect.signature(call).parameters.items()}
+    annotated = meanings(call)
 
     def meaning(argument: str) -> set[str]:
         name = f"{call.__qualname__}.{argument}"
         numbers = {"negative": name in SIGNED, "zero": name in SIGNED | ZERO}
-        found = {k for k in meant(annotations[argument]) if numbers.get(k, True)}
+        found = {k for k in annotated(argument) if numbers.get(k, True)}
         return found | ({"infinite"} if name in INFINITE else set())
 
     wrong = unrefused(call, lambda: dict(GOOD[call]), FUNCTIONS, meaning)

@@ -30,6 +30,8 @@ def number(
     name: str, value: Any, low: float = -math.inf, *, above: bool = False, typical: str = ""
 ) -> float:
     """``value`` as a finite float of at least ``low``, or ``above`` it."""
+    if type(value) is float and low < value < math.inf:  # what is checked at every step
+        return value
     relation = f">{'' if above else '='} {low:g}" if low > -math.inf else "finite"
     hint = f" Typical: {typical}." if typical else ""
     fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -108,7 +110,9 @@ def weights(name: str, value: Any, dimensions: int) -> Tensor:
 
 def tensors(name: str, value: Any, count: int | None = None, *, least: int = 1) -> None:
     """Refuse what is no tuple of so many tensors, or of ``least`` or more."""
-    fits = isinstance(value, tuple | list) and all(isinstance(t, Tensor) for t in value)
+    fits = isinstance(value, (tuple, list))
+    for each in value if fits else ():
+        fits = fits and isinstance(each, Tensor)
     if not fits or (len(value) < least if count is None else len(value) != count):
         wanted = f"{least} or more" if count is None else f"{count}"
         raise InvalidInputError(
@@ -121,8 +125,8 @@ def members(name: str, value: Any, kind: type, example: str, *, least: int = 0) 
     fits = isinstance(value, tuple | list) and all(isinstance(v, kind) for v in value)
     if not fits or len(value) < least:
         raise InvalidInputError(
-            f"{name} must be a tuple of {least} or more of {kind.__name__}, such as {example}; "
-            f"got {shown(value)}."
+            f"{name} must hold {least} or more objects of {kind.__name__}, such as {example}; got "
+            f"{shown(value)}."
         )
 
 

@@ -44,12 +44,12 @@ class System:
         field: VectorField, x: Tensor, params: Params, contraction: float | None = None
     ) -> System:
         """Bind tensors to a field and compute its drive, once for every phase."""
-        _check_parts(field, x, params)
         try:
             drive = field.prepare(x, params)
-        except (RuntimeError, IndexError, TypeError) as error:
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
             if isinstance(error, TorEqPropError):
                 raise
+            _check_parts(field, x, params)
             raise InvalidInputError(
                 f"{type(field).__name__} cannot use x of shape {tuple(x.shape)} with parameters of "
                 f"shapes {[tuple(p.shape) for p in params]}: {str(error).splitlines()[0]}."

@@ -35,10 +35,11 @@ def relax(
     trace: Trace | None = None,
 ) -> Solution:
     """One phase, from ``start`` or the field's own initial state, until ``solver`` is content."""
-    _check(system, solver, kernel, trace)
+    _check(system, solver, trace)
+    named = get_kernel(kernel)
     if start is not None:
         check_state("start", start, system.initial_state())
-    chosen = _serving(kernel, system, solver) if trace is None and system.nudge is None else None
+    chosen = _serving(named, system, solver) if trace is None and system.nudge is None else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
         # Nudged phases of one layer go on from its last iterate, as a kernel's do.
@@ -67,11 +68,12 @@ def relax_pair(
     shift is more than rounding in every layer, and that the two phases are mirror images as far as
     their difference is to be a derivative (where the nudges are constant and opposite).
     """
-    _check(system, solver, kernel, trace)
+    _check(system, solver, trace)
+    named = get_kernel(kernel)
     checks.tensors("free", free)
     checks.tensors("memory", memory, least=0)
     both = PairSystem(system, nudge)
-    chosen = _serving(kernel, system, solver) if trace is None and len(memory) == 2 else None
+    chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
         mean, half = push
@@ -94,16 +96,14 @@ def relax_pair(
     return _checked(found, both, free, solver.tol)
 
 
-def _check(system: System, solver: Solver, kernel: str | None, trace: Trace | None) -> None:
+def _check(system: System, solver: Solver, trace: Trace | None) -> None:
     checks.instance("system", system, System, "use System.bind(field, x, params)")
     checks.instance("solver", solver, Solver, "use FixedPoint()")
     checks.instance("trace", trace, Trace, "use Trace()", optional=True)
-    get_kernel(kernel)  # refuses an unknown name
 
 
-def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | None:
+def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | None:
     """The kernel, where the case is its own: one dense tanh layer, plain iteration, the CPU."""
-    chosen = get_kernel(kernel)
     if (
         chosen is None
         or not _kernels_own(system, solver)
