@@ -173,6 +173,27 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     },
     hardware.settle: {"model": RESISTIVE, "x": X.double(), "span": 0.1, "step": 0.05},
     hardware.thermal_voltage: {"celsius": 27.0},
+    hardware.ConstantStep: {},
+    hardware.SoftBounds: {},
+    hardware.LinearStep: {
+        "gamma_up": 0.1, "gamma_down": 0.1, "gamma_up_dtod": 0.0, "gamma_down_dtod": 0.0,
+    },
+    hardware.ExponentialStep: {
+        "a": -0.5, "b": -0.5, "gamma_up": 5.0, "gamma_down": 5.0, "A_up": -1.0, "A_down": -1.0,
+    },
+    hardware.PulsedDevice: {
+        "response": hardware.SoftBounds(), "dw_min": 0.1, "up_down": 0.1, "w_min": -1.0,
+        "w_max": 1.0, "dw_min_dtod": 0.1, "up_down_dtod": 0.1, "w_min_dtod": 0.1,
+        "w_max_dtod": 0.1, "dw_min_std": 0.1, "mult_noise": True, "write_noise_std": 1.0,
+        "lifetime": 9.0, "pair": False, "seed": 0,
+    },
+    hardware.PulsedUpdates: {
+        "params": [torch.nn.Parameter(torch.zeros(2, 3))], "device": hardware.EcRam(), "lr": 0.1,
+        "pulses": 5, "stochastic": True, "scale": 1.0, "remedy": hardware.TikiTaka(), "seed": 0,
+    },
+    hardware.TikiTaka: {"rate": 0.1, "every": 2},
+    hardware.ReRam: {"seed": 0},
+    **{preset: {"seed": 0} for preset in hardware.PRESETS.values()},
 }  # fmt: skip
 
 FUNCTIONS = {"cost", "asymmetry", "report"}
@@ -183,7 +204,8 @@ SIGNED = {
     "CostNudge.beta", "LinearNudge.beta", "ConductanceNudge.beta", "resistive_netlist.beta",
     "IdentityCoupling.scale", "ReshapeCoupling.start", "ReshapeCoupling.end",
     "Circuit.celsius", "ResistiveNetwork.celsius", "layered_netlist.celsius",
-    "looped_netlist.celsius", "thermal_voltage.celsius",
+    "looped_netlist.celsius", "thermal_voltage.celsius", "PulsedDevice.w_min",
+    *(f"ExponentialStep.{name}" for name in GOOD[hardware.ExponentialStep]),
 }  # fmt: skip
 """Numbers that may be negative, or zero."""
 
@@ -192,6 +214,9 @@ ZERO = {
     "ConvolutionCoupling.padding", "SequenceConvolutionCoupling.padding", "Noise.seed",
     "ResistiveNetwork.clamp", "ResistiveNetwork.bias", "Faults.wire", "Faults.amplifier_time",
     *(f"Tolerances.{name}" for name in inspect.signature(hardware.Tolerances).parameters),
+    *(f"LinearStep.{name}" for name in GOOD[hardware.LinearStep]),
+    *(f"PulsedDevice.{name}" for name in GOOD[hardware.PulsedDevice] if name != "dw_min"),
+    *(f"{name}.seed" for name in ("PulsedUpdates", "ReRam", *hardware.PRESETS)),
 }  # fmt: skip
 """Numbers that may be zero."""
 
