@@ -89,8 +89,9 @@ class PulsedUpdates(torch.optim.Optimizer):
         seed: int = 0,
     ) -> None:
         checks.whole_number("seed", seed, 0, 2**63)
-        given: Any = list(params) if isinstance(params, Iterable) else []
-        if not given or not all(isinstance(p, Tensor | dict) for p in given):
+        several = isinstance(params, Iterable) and not isinstance(params, Tensor)
+        given: Any = list(params) if several else []
+        if not given or not all(_is_parameter(p) or _is_group(p) for p in given):
             raise InvalidInputError(
                 f"params must be parameters or groups of them, got {checks.shown(params)}: use "
                 "model.parameters()."
@@ -219,6 +220,19 @@ class PulsedUpdates(torch.optim.Optimizer):
         for group, objects in zip(self.param_groups, kept, strict=True):
             group.update(objects)
         self._noise.set_state(state_dict["noise"].cpu())
+
+
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_leaf and value.is_floating_point()
+
+
+def _is_group(value: Any) -> bool:
+    if not isinstance(value, dict) or "params" not in value:
+        return False
+    inner = value["params"]
+    return _is_parameter(inner) or (
+        isinstance(inner, list | tuple) and all(map(_is_parameter, inner))
+    )
 
 
 def _check_group(group: Mapping[str, Any]) -> None:

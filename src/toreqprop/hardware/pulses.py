@@ -164,6 +164,8 @@ class PulsedDevice:
 
     def __post_init__(self) -> None:
         checks.instance("response", self.response, Response, "use SoftBounds()")
+        checks.flag("mult_noise", self.mult_noise)
+        checks.flag("pair", self.pair)
         checks.number("dw_min", self.dw_min, 0, above=True, typical="1e-4 to 0.01")
         checks.number("up_down", self.up_down, typical="-0.3 to 0.3")
         if not -1 < self.up_down < 1:
@@ -181,8 +183,6 @@ class PulsedDevice:
             checks.number(f"{name}_dtod", getattr(self, f"{name}_dtod"), 0, typical="0 to 0.3")
         for name in ("dw_min_std", "write_noise_std", "lifetime"):
             checks.number(name, getattr(self, name), 0)
-        checks.flag("mult_noise", self.mult_noise)
-        checks.flag("pair", self.pair)
         checks.whole_number("seed", self.seed, 0, 2**31)
 
     @cached_property
