@@ -25,6 +25,9 @@ KEPT = ("device", "remedy")
 """Options that are objects: they stay with the optimizer and are no part of its state."""
 
 
+Arrays = tuple[DrawnDevices, DrawnDevices]
+
+
 @dataclass(frozen=True)
 class TikiTaka:
     """Gradients go to a second array A, and from there slowly to the weights C (Gokmen and Haensch
@@ -90,14 +93,14 @@ class PulsedUpdates(torch.optim.Optimizer):
     ) -> None:
         checks.whole_number("seed", seed, 0, 2**63)
         several = isinstance(params, Iterable) and not isinstance(params, Tensor)
-        given: Any = list(params) if several else []
+        given: Any = [_listed(p) for p in params] if several else []
         if not given or not all(_is_parameter(p) or _is_group(p) for p in given):
             raise InvalidInputError(
                 f"params must be parameters or groups of them, got {checks.shown(params)}: use "
                 "model.parameters()."
             )
         self._noise = torch.Generator().manual_seed(seed)
-        self._arrays: dict[Tensor, tuple[int, DrawnDevices | None]] = {}
+        self._arrays: dict[Tensor, Arrays | None] = {}
         options = {"lr": lr, "pulses": pulses, "stochastic": stochastic, "scale": scale}
         super().__init__(given, {"device": device, "remedy": remedy, **options})
 
@@ -107,9 +110,11 @@ class PulsedUpdates(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for p in group["params"]:
-            number = len(self._arrays)
-            drawn = None if group["device"] is None else group["device"].draw(p.shape, 2 * number)
-            self._arrays[p] = number, None if drawn is None else drawn.to(p)
+            number, device = 2 * len(self._arrays), group["device"]
+            # Every weight has a second device, which a pair or a remedy uses.
+            self._arrays[p] = None if device is None else (
+                device.draw(p.shape, number).to(p), device.draw(p.shape, number + 1).to(p)
+            )  # fmt: skip
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -127,14 +132,14 @@ class PulsedUpdates(torch.optim.Optimizer):
                         "A gradient is sparse, NaN or infinite: pulses need finite numbers. Lower "
                         "the learning rate, or look at the loss."
                     )
-                number, devices = self._arrays[p]
-                if devices is None:
+                arrays = self._arrays[p]
+                if arrays is None:
                     p.sub_(p.grad, alpha=group["lr"])
                     continue
                 wanted = p.grad * (-group["lr"] / group["scale"])
                 if group["remedy"] is not None:
-                    wanted = self._transferred(p, wanted, number, group)
-                self._write(p, self._train(wanted, group), devices, group)
+                    wanted = self._transferred(p, wanted, arrays[1], group)
+                self._write(p, self._train(wanted, group), arrays, group)
         return loss
 
     def _train(self, wanted: Tensor, group: dict[str, Any]) -> Tensor:
@@ -149,10 +154,11 @@ class PulsedUpdates(torch.optim.Optimizer):
             count = count.round().clamp_max(slots)
         return torch.copysign(count, wanted)
 
-    def _transferred(self, p: Tensor, wanted: Tensor, number: int, group: dict[str, Any]) -> Tensor:
+    def _transferred(
+        self, p: Tensor, wanted: Tensor, devices: DrawnDevices, group: dict[str, Any]
+    ) -> Tensor:
         """What the second array asks of the weights, after this gradient has gone to it."""
         state, remedy = self.state[p], group["remedy"]
-        devices = group["device"].draw(p.shape, 2 * number + 1).to(p)
         if "gathered" not in state:
             state["resting"] = devices.symmetric_point()
             state["gathered"] = state["resting"].clone()
@@ -164,14 +170,13 @@ class PulsedUpdates(torch.optim.Optimizer):
             return torch.zeros_like(wanted)
         return remedy.rate * (state["gathered"] - state["resting"])
 
-    def _write(
-        self, p: Tensor, train: Tensor, devices: DrawnDevices, group: dict[str, Any]
-    ) -> None:
+    def _write(self, p: Tensor, train: Tensor, arrays: Arrays, group: dict[str, Any]) -> None:
         """Pulses to the devices, and what is read of them into the parameter."""
-        device, state = devices.device, self.state[p]
+        devices, state = arrays[0], self.state[p]
+        device = devices.device
         shown = p / group["scale"]
         if device.pair:
-            stored = self._pair(state, shown, train, devices)
+            stored = self._pair(state, shown, train, arrays)
         else:
             before = state.get("stored", shown) if device.write_noise_std else shown
             before = torch.minimum(torch.maximum(before, devices.w_min), devices.w_max)
@@ -185,15 +190,14 @@ class PulsedUpdates(torch.optim.Optimizer):
             stored = torch.where(train != 0, read, shown)
         p.copy_(group["scale"] * stored)
 
-    def _pair(
-        self, state: dict[str, Any], shown: Tensor, train: Tensor, devices: DrawnDevices
-    ) -> Tensor:
+    def _pair(self, state: dict[str, Any], shown: Tensor, train: Tensor, arrays: Arrays) -> Tensor:
         if "plus" not in state:
             state["plus"], state["minus"] = shown.clamp_min(0), (-shown).clamp_min(0)
+        devices, other = arrays
         plus = devices.pulsed(state["plus"], train.clamp_min(0), self._noise)
-        minus = devices.pulsed(state["minus"], (-train).clamp_min(0), self._noise)
-        most, least = torch.maximum(plus, minus), torch.minimum(plus, minus)
-        again = (most > FULL * devices.w_max) & (least > USED * devices.w_max)
+        minus = other.pulsed(state["minus"], (-train).clamp_min(0), self._noise)
+        shares = plus / devices.w_max, minus / other.w_max
+        again = (torch.maximum(*shares) > FULL) & (torch.minimum(*shares) > USED)
         weight = plus - minus
         state["plus"] = torch.where(again, weight.clamp_min(0), plus)
         state["minus"] = torch.where(again, (-weight).clamp_min(0), minus)
@@ -226,13 +230,17 @@ def _is_parameter(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_leaf and value.is_floating_point()
 
 
+def _listed(value: Any) -> Any:
+    """A group with its parameters as a list, of whatever they came from."""
+    inner = value.get("params") if isinstance(value, dict) else None
+    if isinstance(inner, Tensor):
+        return {**value, "params": [inner]}
+    return {**value, "params": list(inner)} if isinstance(inner, Iterable) else value
+
+
 def _is_group(value: Any) -> bool:
-    if not isinstance(value, dict) or "params" not in value:
-        return False
-    inner = value["params"]
-    return _is_parameter(inner) or (
-        isinstance(inner, list | tuple) and all(map(_is_parameter, inner))
-    )
+    listed = isinstance(value, dict) and isinstance(value.get("params"), list)
+    return listed and all(map(_is_parameter, value["params"]))
 
 
 def _check_group(group: Mapping[str, Any]) -> None:
