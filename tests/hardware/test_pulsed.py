@@ -298,6 +298,9 @@ def test_global_random_numbers_are_left_alone() -> None:
     ("build", "said"),
     [
         (lambda w: PulsedUpdates([w], PulsedDevice(), remedy=TikiTaka()), "no symmetric point"),
+        (lambda w: PulsedUpdates([torch.tensor([0.1, 3.0])], ReRam()), "use scale=6"),
+        (lambda w: PulsedUpdates([torch.tensor([0.1, -3.0])], EcRam()), "do not fit devices"),
+        (lambda w: PulsedUpdates([torch.tensor([torch.nan])], EcRam()), "do not fit devices"),
         (lambda w: PulsedUpdates([], ReRam()), "params must be parameters"),
         (lambda w: PulsedUpdates([2 * w], ReRam()), "params must be parameters"),
         (lambda w: PulsedUpdates([{"lr": 1.0}], ReRam()), "params must be parameters"),

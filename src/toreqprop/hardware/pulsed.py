@@ -71,7 +71,8 @@ class PulsedUpdates(torch.optim.Optimizer):
         lr: learning rate.
         pulses: slots of a train.
         stochastic: whether pulses are drawn, or counted.
-        scale: the weight that a device at one stands for.
+        scale: the weight that a device at one stands for. A device whose own bounds are narrower
+            than its weight cuts it off at the first step.
         remedy: `TikiTaka` against asymmetric steps, or None.
         seed: of everything that differs from pulse to pulse; the devices have their own.
 
@@ -111,6 +112,7 @@ class PulsedUpdates(torch.optim.Optimizer):
         group = self.param_groups[-1]
         for p in group["params"]:
             number, device = 2 * len(self._arrays), group["device"]
+            _check_range(p, device, group["scale"])
             # Every weight has a second device, which a pair or a remedy uses.
             self._arrays[p] = None if device is None else (
                 device.draw(p.shape, number).to(p), device.draw(p.shape, number + 1).to(p)
@@ -224,6 +226,20 @@ class PulsedUpdates(torch.optim.Optimizer):
         for group, objects in zip(self.param_groups, kept, strict=True):
             group.update(objects)
         self._noise.set_state(state_dict["noise"].cpu())
+
+
+def _check_range(p: Tensor, device: PulsedDevice | None, scale: float) -> None:
+    """Refuse weights that no device of this kind could hold: they would be cut off."""
+    if device is None or not p.numel():
+        return
+    low = -device.w_max if device.pair else device.w_min
+    largest = max(float(p.detach().max()) / device.w_max, float(p.detach().min()) / low)
+    if not largest <= scale:
+        raise InvalidInputError(
+            f"Weights between {float(p.detach().min()):.3g} and {float(p.detach().max()):.3g} do "
+            f"not fit devices between {low:g} and {device.w_max:g} with scale={scale:g}: use "
+            f"scale={2 * largest:.2g}."
+        )
 
 
 def _is_parameter(value: Any) -> bool:

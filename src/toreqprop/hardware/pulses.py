@@ -26,7 +26,7 @@ from toreqprop.errors import InvalidInputError
 class Response(ABC):
     """``y_d(w)``: the size of a pulse at a weight, in units of the device's step."""
 
-    def slopes(self, drawn: DrawnDevices, draw: Draw) -> tuple[Tensor | float, Tensor | float]:
+    def slopes(self, draw: Draw) -> tuple[Tensor | float, Tensor | float]:
         """What of the response differs from device to device, for up and down."""
         return 0.0, 0.0
 
@@ -68,7 +68,7 @@ class LinearStep(Response):
         for name in ("gamma_up", "gamma_down", "gamma_up_dtod", "gamma_down_dtod"):
             checks.number(name, getattr(self, name), 0, typical="0 to 1")
 
-    def slopes(self, drawn: DrawnDevices, draw: Draw) -> tuple[Tensor | float, Tensor | float]:
+    def slopes(self, draw: Draw) -> tuple[Tensor | float, Tensor | float]:
         up = (self.gamma_up + self.gamma_up_dtod * draw()).abs()
         down = (self.gamma_down + self.gamma_down_dtod * draw()).abs()
         return up, down
@@ -201,7 +201,7 @@ class PulsedDevice:
         # Torch uses 32 bits of a seed: sums of two would make arrays of one chip those of another.
         mixed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         generator = torch.Generator().manual_seed(mixed)
-        return DrawnDevices(self, tuple(shape), Draw(tuple(shape), generator))
+        return DrawnDevices(self, Draw(tuple(shape), generator))
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Draw:
 class DrawnDevices:
     """An array of devices: their own steps, bounds and slopes."""
 
-    def __init__(self, device: PulsedDevice, shape: tuple[int, ...], draw: Draw) -> None:
+    def __init__(self, device: PulsedDevice, draw: Draw) -> None:
         self.device = device
         # Every kind is drawn, used or not: one spread does not change the others' values.
         size, bias, low, high = draw(), draw(), draw(), draw()
@@ -232,7 +232,7 @@ class DrawnDevices:
         self.w_min = device.w_min * (1 + device.w_min_dtod * low)
         if not device.pair:
             self.w_min = self.w_min.clamp_max(-least)
-        self.slope_up, self.slope_down = device.response.slopes(self, draw)
+        self.slope_up, self.slope_down = device.response.slopes(draw)
 
     def to(self, like: Tensor) -> DrawnDevices:
         """The same devices in the precision and place of a tensor."""
