@@ -205,6 +205,11 @@ class PulsedUpdates(torch.optim.Optimizer):
         state["minus"] = torch.where(again, (-weight).clamp_min(0), minus)
         return weight
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the same devices and goes on with the same random numbers."""
+        kept = {"_noise": self._noise, "_arrays": self._arrays}
+        return {**super().__getstate__(), **kept}
+
     def state_dict(self) -> dict[str, Any]:
         """Plain data: what is stored in the devices, the options that are numbers, and where the
         random numbers stand. The devices themselves follow from their seed."""
