@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import pulsed_devices
 import torch
 
 from toreqprop.cli import app
@@ -56,6 +57,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    pulsed_devices.draw(folder / "pulses.svg")
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from toreqprop.bench.bounds import BOUNDS
 from toreqprop.bench.rows import title
+from toreqprop.hardware import PRESETS, PulsedDevice
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -309,7 +311,49 @@ def circuits_table() -> list[str]:
     ]
 
 
+def presets_table() -> list[str]:
+    """What the presets hold, by the names that aihwkit's users know."""
+    kinds = {name: preset() for name, preset in PRESETS.items()}
+    lines = ["| | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
+    responses = [type(device.response).__name__ for device in kinds.values()]
+    lines.append("| `response` | " + " | ".join(f"`{name}`" for name in responses) + " |")
+    names = [f.name for f in fields(PulsedDevice) if f.name not in ("response", "seed")]
+    for name in names:
+        cells = [_plain(getattr(device, name)) for device in kinds.values()]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _plain(value: float | bool) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
+
+
+def pulsed_table() -> list[str]:
+    """Test accuracy on digits by device, as it is and with the remedy."""
+    found = load("pulsed/digits.json")
+    lines = ["| device | pulses | with Tiki-Taka |", "|---|---|---|"]
+    by_name: dict[str, dict[bool, Report]] = {}
+    for row in found["rows"]:
+        by_name.setdefault(row["device"], {})[row["remedy"]] = row
+    for name, rows in by_name.items():
+        cells = [
+            f"{100 * rows[r]['mean']:.1f} ± {100 * rows[r]['std']:.1f} %" if r in rows else "–"
+            for r in (False, True)
+        ]
+        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
+    runs = sum(len(row["search"]) for row in found["rows"])
+    return [
+        *lines,
+        "",
+        f"`{found['network']}`, {found['epochs']} epochs, mean and standard deviation over "
+        f"{found['seeds']} seeds, each with another sample of devices; settings chosen on a fifth "
+        f"of the training data ({runs} runs, all kept). Measured by `{found['command']}`.",
+    ]
+
+
 BLOCKS = {
+    "pulsed-presets": presets_table,
+    "pulsed": pulsed_table,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),

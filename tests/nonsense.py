@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -34,12 +35,53 @@ NONSENSE: dict[str, Any] = {
 }
 
 
+MEANT = {
+    "None": {"None"},
+    "str": {"text", "empty text"},
+    "int": {"negative", "zero"},
+    "float": {"negative", "zero", "fraction"},
+    "complex": set(),
+    "bool": {"true"},
+    "Tensor": {"vector", "scalar", "no samples"},
+    "Callable": {"function", "class"},
+    "Hook": {"function", "class"},
+    "list": {"empty list", "list"},
+    "Mapping": {"empty dict"},
+    "dict": {"empty dict", "dict"},
+    "Folder": {"text"},
+    "Path": {"text"},
+    **{
+        name: {"empty list"} for name in ("tuple", "Sequence", "State", "Params", "Layers", "Wants")
+    },
+}
+"""What of it an annotation asks for."""
+
+
+def meant(annotation: str) -> set[str]:
+    """The pieces of nonsense that are none where an argument is annotated so."""
+    if not isinstance(annotation, str) or annotation == "Any":
+        return set(NONSENSE)
+    parts = [part.split("[")[0].strip() for part in annotation.split(" | ")]
+    return set().union(*(MEANT.get(part, set()) for part in parts))
+
+
+def meanings(call: Callable[..., Any]) -> Callable[[str], set[str]]:
+    """For each argument of a call what `meant` says of its annotation."""
+    parameters = inspect.signature(call).parameters
+    return lambda argument: meant(parameters[argument].annotation)
+
+
 def unrefused(
-    call: Callable[..., Any], good: Callable[[], dict[str, Any]], functions: Collection[str] = ()
+    call: Callable[..., Any],
+    good: Callable[[], dict[str, Any]],
+    functions: Collection[str] = (),
+    meaning: Callable[[str], set[str]] | None = None,
 ) -> list[str]:
-    """Every argument replaced by every piece of nonsense: what ends in anything but success or one
-    sentence of this library. What the arguments that are ``functions`` raise is theirs."""
+    """Every argument replaced by every piece of nonsense: what ends in anything but one sentence of
+    this library, or in success where it is ``meaning`` something, by its annotation if not given.
+    What the arguments that are ``functions`` raise is theirs."""
     call(**good())
+    meaning = meanings(call) if meaning is None else meaning
     wrong = []
     for argument in good():
         for kind, value in NONSENSE.items():
@@ -53,4 +95,7 @@ def unrefused(
             except Exception as error:
                 text = " ".join(str(error).split())[:90]
                 wrong.append(f"{argument} = {kind}: {type(error).__name__} {text}")
+            else:
+                if kind not in meaning(argument):
+                    wrong.append(f"{argument} = {kind}: accepted")
     return wrong

@@ -19,7 +19,6 @@ from toreqprop.energies import (
     Coupling,
     IdentityCoupling,
     MaxPoolCoupling,
-    Pair,
     Params,
     ReshapeCoupling,
     Sigmoid,
@@ -28,7 +27,7 @@ from toreqprop.energies import (
     System,
 )
 from toreqprop.energies.couplings.base import Example
-from toreqprop.energies.pairs import Signal
+from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solvers import GaussSeidel, Trace, solve
 
@@ -325,9 +324,9 @@ def test_a_coupling_needs_no_more_than_its_way_up() -> None:
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda: AveragePoolCoupling((0, 2)), "size must be one or two numbers"),
+        (lambda: AveragePoolCoupling((0, 2)), "size must be 1 or more whole numbers >= 1"),
         (lambda: MaxPoolCoupling((2, 2), (1,)), "need an entry for each"),
-        (lambda: ReshapeCoupling(()), "at least one dimension"),
+        (lambda: ReshapeCoupling(()), "shape must be 1 or more whole numbers"),
     ],
 )
 def test_nonsense_is_refused(build: type, said: str) -> None:

@@ -29,8 +29,8 @@ from toreqprop.energies import (
     SoftPooling,
     StackEnergy,
     System,
-    sample_norm,
 )
+from toreqprop.energies.system import sample_norm
 from toreqprop.kernels import KERNELS
 from toreqprop.solvers import FixedPoint, Solver, relax, relax_pair
 

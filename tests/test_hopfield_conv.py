@@ -15,7 +15,6 @@ from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.energies import (
     Energy,
     HardSigmoid,
-    Pair,
     Pooling,
     Sigmoid,
     StackEnergy,
@@ -24,6 +23,7 @@ from toreqprop.energies import (
     convolution_norm,
 )
 from toreqprop.energies.activations import Activation
+from toreqprop.energies.pairs import Pair
 from toreqprop.solvers import Trace
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, accuracy, fit

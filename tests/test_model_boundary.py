@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import toreqprop as teq
-from tests.nonsense import unrefused
+from tests.nonsense import meanings, unrefused
 from toreqprop.energies import ConvolutionBall, SpectralBall, SymmetricBall, System, Tanh
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.kernels import get_kernel
@@ -99,7 +99,9 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
 def test_constructors(name: str) -> None:
     """What is accepted makes a model that runs, on its batch or with a sentence about it."""
     build, good, batch = BUILDS[name]
-    wrong = unrefused(lambda **given: build(**given)(batch), lambda: dict(good))
+    wrong = unrefused(
+        lambda **given: build(**given)(batch), lambda: dict(good), meaning=meanings(build)
+    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -151,6 +153,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "solver": (setting("solver"), {"value": "anderson"}),
     "tol": (setting("tol"), {"value": 1e-3}),
     "max_steps": (setting("max_steps"), {"value": 50}),
+    "on_failure": (setting("on_failure"), {"value": "ignore"}),
     "kernel": (setting("kernel"), {"value": "torch"}),
     "limited": (teq.FixedPoint().limited, {"tol": 1e-3, "max_steps": 3}),
     "softer": (teq.CenteredEP().softer, {"factor": 2.0}),

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import toreqprop as teq
-from tests.nonsense import NONSENSE, unrefused
+from tests.nonsense import NONSENSE, meanings, unrefused
 from toreqprop import checkpoint, plots, sklearn, tasks, training
 from toreqprop.errors import TorEqPropError
 from toreqprop.tasks.tables import read_table
@@ -201,7 +201,9 @@ def test_nonsense_is_refused_in_a_sentence(
     monkeypatch.chdir(tmp_path)  # a text may be taken for the name of a folder to write to
     call, entry = getattr(module, name), GOOD[module][name]
     consume(call(**entry(tmp_path)))
-    wrong = unrefused(lambda **given: consume(call(**given)), lambda: entry(tmp_path), FUNCTIONS)
+    wrong = unrefused(
+        lambda **given: consume(call(**given)), lambda: entry(tmp_path), FUNCTIONS, meanings(call)
+    )
     assert not wrong, "\n".join(wrong)
 
 

@@ -19,8 +19,8 @@ from toreqprop.energies import (
     LinearNudge,
     StackEnergy,
     System,
-    sample_norm,
 )
+from toreqprop.energies.system import sample_norm
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.solution import Status
 from toreqprop.solvers import SOLVERS, Anderson, FixedPoint, Solver, Trace, solve

@@ -16,9 +16,8 @@ from toreqprop.energies import (
     TightBall,
     TightConvolutionBall,
     convolution_norm,
-    norm_is_below,
 )
-from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY
+from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY, norm_is_below
 from toreqprop.kernels import compiled_available
 
 COMPILED = [False, *([True] if compiled_available() else [])]

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop import checks
-from toreqprop.energies import System, sample_norm
+from toreqprop.energies import System
+from toreqprop.energies.system import sample_norm
 from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.gradients import ESTIMATORS, GradientEstimator, ImplicitGradient, UnrolledGradient
 from toreqprop.gradients.vector_field import jacobian_products

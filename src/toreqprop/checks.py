@@ -30,6 +30,8 @@ def number(
     name: str, value: Any, low: float = -math.inf, *, above: bool = False, typical: str = ""
 ) -> float:
     """``value`` as a finite float of at least ``low``, or ``above`` it."""
+    if type(value) is float and low < value < math.inf:  # what is checked at every step
+        return value
     relation = f">{'' if above else '='} {low:g}" if low > -math.inf else "finite"
     hint = f" Typical: {typical}." if typical else ""
     fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -54,15 +56,21 @@ def flag(name: str, value: Any) -> None:
         raise InvalidInputError(f"{name} must be True or False, got {shown(value)}.")
 
 
-def sizes(name: str, value: Any, least: int, example: str) -> tuple[int, ...]:
-    """``value`` as a tuple of at least so many whole numbers, all one or more."""
+def sizes(
+    name: str, value: Any, least: int, example: str, *, low: int = 1, most: int | None = None
+) -> tuple[int, ...]:
+    """``value`` as a tuple of at least so many whole numbers, all ``low`` or more."""
     fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) >= least
     if not fits or not all(
-        isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= 1 for v in value
+        isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low for v in value
     ):
         raise InvalidInputError(
-            f"{name} must be {least} or more whole numbers >= 1, such as {example}; got "
+            f"{name} must be {least} or more whole numbers >= {low}, such as {example}; got "
             f"{shown(value)}."
+        )
+    if most is not None and len(value) > most:
+        raise InvalidInputError(
+            f"{name} must have at most {most} entries, such as {example}; got {shown(value)}."
         )
     return tuple(int(v) for v in value)
 
@@ -87,6 +95,39 @@ def tensor(name: str, value: Any, least_dimensions: int = 1) -> Tensor:
             f"{tuple(value.shape)}: its first one counts samples."
         )
     return value
+
+
+def weights(name: str, value: Any, dimensions: int) -> Tensor:
+    """``value`` where it is a floating-point tensor of so many dimensions, none of them empty."""
+    tensor(name, value, 0)
+    if value.dim() != dimensions or not value.is_floating_point() or not value.numel():
+        raise InvalidInputError(
+            f"{name} must be a floating-point tensor with {dimensions} dimensions and no empty "
+            f"one, got {tuple(value.shape)} of {value.dtype}."
+        )
+    return value
+
+
+def tensors(name: str, value: Any, count: int | None = None, *, least: int = 1) -> None:
+    """Refuse what is no tuple of so many tensors, or of ``least`` or more."""
+    fits = isinstance(value, (tuple, list))
+    for each in value if fits else ():
+        fits = fits and isinstance(each, Tensor)
+    if not fits or (len(value) < least if count is None else len(value) != count):
+        wanted = f"{least} or more" if count is None else f"{count}"
+        raise InvalidInputError(
+            f"{name} must be a tuple of {wanted} tensors, got {shown(value)}: write (t,) for one."
+        )
+
+
+def members(name: str, value: Any, kind: type, example: str, *, least: int = 0) -> None:
+    """Refuse what is no tuple of ``least`` or more objects of a class."""
+    fits = isinstance(value, tuple | list) and all(isinstance(v, kind) for v in value)
+    if not fits or len(value) < least:
+        raise InvalidInputError(
+            f"{name} must hold {least} or more objects of {kind.__name__}, such as {example}; got "
+            f"{shown(value)}."
+        )
 
 
 def pairs(x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from toreqprop.energies import Params, System, VectorField
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
@@ -76,18 +76,6 @@ def refuse_tracing() -> None:
         )
 
 
-def _check_start(start: State, own: State) -> None:
-    """Refuse what is no state of this system, of which ``own`` is one."""
-    layers = list(start) if isinstance(start, tuple | list) else []
-    given = [(s.shape, s.dtype) if isinstance(s, Tensor) else None for s in layers]
-    if given != [(s.shape, s.dtype) for s in own]:
-        shapes = ", ".join(f"{tuple(s.shape)} of {s.dtype}" for s in own)
-        raise InvalidInputError(
-            f"start must be a tuple with a tensor for each layer, {shapes}: use the state of an "
-            "earlier equilibrium of this batch."
-        )
-
-
 class _Equilibrium(torch.autograd.Function):
     """Forward: free phase. Backward: nudged phases. No graph through either.
 
@@ -128,8 +116,6 @@ class _TransformedEquilibrium(torch.autograd.Function):
 def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) -> State:
     with full_precision(x.device.type):
         system = System.bind(settings.field, x, params, settings.contraction)
-        if settings.start is not None:
-            _check_start(settings.start, system.initial_state())
         solution = relax(
             system,
             settings.solver,

@@ -116,7 +116,8 @@ class RelaxationMonitor:
 
     def mean_steps(self, phase: str) -> float | None:
         """Mean evaluations of one relaxation of this phase, None where there was none."""
-        counts = self.steps.get(phase) if isinstance(phase, str) else None
+        checks.choice("phase", phase, ("free", "nudged", "adjoint"))
+        counts = self.steps.get(phase)
         return sum(counts) / len(counts) if counts else None
 
 

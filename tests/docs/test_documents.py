@@ -87,7 +87,7 @@ def test_figures_of_the_pages_are_those_the_script_draws() -> None:
     shown = {
         match
         for page in PAGES
-        for match in re.findall(r"\(figures/([\w-]+\.svg)\)", page.read_text())
+        for match in re.findall(r"\((?:\.\./)?figures/([\w-]+\.svg)\)", page.read_text())
     }
     drawn = {p.name for p in (ROOT / "docs" / "figures").iterdir()}
     script = (ROOT / "scripts" / "make_doc_figures.py").read_text()

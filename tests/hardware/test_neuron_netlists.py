@@ -175,15 +175,15 @@ def test_bad_arguments_are_refused() -> None:
         looped_netlist(weight_in, bias[:3], weight, x)
     with pytest.raises(InvalidInputError, match="nudge of layer 1"):
         looped_netlist(weight_in, bias, weight, x, nudge[:2])
-    with pytest.raises(InvalidInputError, match="behavioural, pair"):
+    with pytest.raises(InvalidInputError, match='"behavioural" or "pair"'):
         looped_netlist(weight_in, bias, weight, x, neuron="relu")  # type: ignore[arg-type]
     layers, x = layered_problem()
     with pytest.raises(InvalidInputError, match="layer 2 must have 7 columns"):
         layered_netlist([layers[0], layers[2]], x)
-    with pytest.raises(InvalidInputError, match="at least one"):
+    with pytest.raises(InvalidInputError, match="layers must hold 1 or more"):
         layered_netlist([], x)
     circuit = layered_netlist(layers, x)
-    with pytest.raises(InvalidInputError, match="step"):
+    with pytest.raises(InvalidInputError, match="stop must be > 1"):
         circuit.transient(1.0, 0.5)
     with pytest.raises(InvalidInputError, match="point"):
         circuit.transient(1e-8, 1e-6, point=POINTS)

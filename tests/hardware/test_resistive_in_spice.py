@@ -168,7 +168,7 @@ def test_zero_conductance_is_left_out() -> None:
 
 def test_what_has_no_circuit_is_refused(ngspice: Ngspice) -> None:
     model, x, target = small_circuit()
-    with pytest.raises(InvalidInputError, match="crossbar, norton"):
+    with pytest.raises(InvalidInputError, match='"crossbar" or "norton"'):
         netlist(model, x, inputs="thevenin")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedModelError, match="no neurons to choose"):
         netlist(model, x, neuron="pair")

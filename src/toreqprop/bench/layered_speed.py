@@ -94,8 +94,8 @@ def at_its_bounds(setup: Setup, network: Network, inputs: int, classes: int) -> 
     )
     with torch.no_grad():
         for layer in model.layers[1:]:
-            norm = float(torch.linalg.matrix_norm(layer.raw, 2))
-            layer.raw *= max(1.0, 1.2 * layer.constraints[0].radius / norm)
+            raw, limit = layer.raw, _limit(layer)  # type: ignore[union-attr]
+            raw *= max(1.0, 1.2 * limit / float(torch.linalg.matrix_norm(raw, 2)))
     return model
 
 
@@ -131,7 +131,12 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
 @torch.no_grad()
 def _reach(layer: nn.Module) -> float:
     norm = torch.linalg.matrix_norm(layer.weight.double(), 2)  # type: ignore[operator, union-attr]
-    return float(norm) / layer.constraints[0].radius  # type: ignore[index, union-attr]
+    return float(norm) / _limit(layer)
+
+
+def _limit(layer: nn.Module) -> float:
+    """What the norm of this layer's weight stays below."""
+    return layer.constraints[0].radius  # type: ignore[index, union-attr, return-value]
 
 
 def _median(values: list[float]) -> float:

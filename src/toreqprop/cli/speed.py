@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -100,9 +100,11 @@ def _layered(
     radius: float | None, tol: float | None, rounds: int, seed: int, output: Path, as_json: bool
 ) -> None:
     """Measure stacks, and print and keep the table."""
-    chosen = {"radius": radius, "tol": tol}
-    setup = layered_bench.Setup(
-        rounds=rounds, seed=seed, **{k: v for k, v in chosen.items() if v is not None}
+    usual = layered_bench.Setup(rounds=rounds, seed=seed)
+    setup = replace(
+        usual,
+        radius=usual.radius if radius is None else radius,
+        tol=usual.tol if tol is None else tol,
     )
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -51,7 +51,6 @@ from toreqprop.energies.nudging import (
     Nudge,
     Opposed,
 )
-from toreqprop.energies.pairs import Pair
 from toreqprop.energies.parametrizations import (
     NearIdentity,
     SpectralBall,
@@ -67,12 +66,11 @@ from toreqprop.energies.pooling import (
     SoftPooling,
 )
 from toreqprop.energies.stack import Skip, StackEnergy
-from toreqprop.energies.system import PairSystem, System, neurons, per_sample, sample_norm
+from toreqprop.energies.system import PairSystem, System
 from toreqprop.energies.tight_ball import (
     Bound,
     TightBall,
     TightConvolutionBall,
-    norm_is_below,
 )
 
 __all__ = [
@@ -114,7 +112,6 @@ __all__ = [
     "NearIdentity",
     "Nudge",
     "Opposed",
-    "Pair",
     "PairSystem",
     "Pairs",
     "Params",
@@ -140,9 +137,5 @@ __all__ = [
     "convolution_bound",
     "convolution_norm",
     "energy_attention_lipschitz",
-    "neurons",
-    "norm_is_below",
-    "per_sample",
-    "sample_norm",
     "spectral_bound",
 ]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.errors import InvalidInputError
 
@@ -54,6 +55,11 @@ class Activation(ABC):
         c, d = center.to(dtype), shift.to(dtype)
         up, down = self(c + d), self(c - d)
         return (0.5 * (up + down)).to(center.dtype), (0.5 * (up - down)).to(center.dtype)
+
+
+def check_activation(value: object) -> None:
+    """Refuse what is no activation."""
+    checks.instance("activation", value, Activation, "use Tanh()")
 
 
 def activated(activation: Activation, preactivation: Signal) -> Signal:
@@ -167,6 +173,8 @@ class HardTanh(Activation):
     high: float = 1.0
 
     def __post_init__(self) -> None:
+        checks.number("low", self.low)
+        checks.number("high", self.high)
         if not self.low < self.high:
             raise InvalidInputError(f"low must be < high, got {self.low} and {self.high}.")
 
@@ -198,8 +206,8 @@ class ClippedReLU(Activation):
     height: float = 6.0
 
     def __post_init__(self) -> None:
-        if not self.height > 0:
-            raise InvalidInputError(f"height must be > 0, got {self.height}. Typical: 1 to 6.")
+        if not (isinstance(self.height, float) and self.height == float("inf")):
+            checks.number("height", self.height, 0, above=True, typical="1 to 6")
 
     @property
     def reach(self) -> float:
@@ -225,10 +233,8 @@ class LeakyReLU(Activation):
     leak: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.leak <= 1:
-            raise InvalidInputError(
-                f"leak must be in (0, 1], got {self.leak}: at zero the inverse is not defined."
-            )
+        # At zero the inverse is not defined.
+        checks.between("leak", self.leak, 0, 1, typical="0.01 to 0.3")
 
     @property
     def reach(self) -> float:

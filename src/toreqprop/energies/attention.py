@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from toreqprop.energies.activations import Activation, Tanh
+from toreqprop import checks
+from toreqprop.energies.activations import Activation, Tanh, check_activation
 from toreqprop.energies.base import Energy, Params, Signals, VectorField
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
+from toreqprop.errors import InvalidInputError
 from toreqprop.solution import State
 
 
@@ -50,6 +52,10 @@ class AttentionEnergy(Energy):
     heads: int = 2
     activation: Activation = Tanh()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.whole_number("heads", self.heads, 1)
+        check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return x, params[2][:, : x.shape[1], : x.shape[1]]
@@ -100,6 +106,11 @@ class AttentionField(VectorField):
     causal: bool = False
     activation: Activation = Tanh()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.whole_number("heads", self.heads, 1)
+        checks.flag("causal", self.causal)
+        check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return x, masked(params[4], x.shape[1], self.causal)
@@ -203,6 +214,7 @@ def energy_attention_lipschitz(params: Params, heads: int, width: int) -> float:
     ``Σ_i Var_{P_i}(v_i·M s_j + s_i·M v_j) + 2 Σ_ij P_ij v_i·M v_j``, at most
     ``2(n + 1)·width·‖M‖² + 2√n·‖M‖``, as ``Σ_i P_ij ≤ n`` for length n and ``‖s_i‖² ≤ width``.
     """
+    _check_heads(params, 3, heads, width)
     norms, n = _score_norms(params[0].double(), params[1].double(), heads), params[2].shape[-1]
     return float((2 * (n + 1) * width * norms**2 + 2 * n**0.5 * norms).sum())
 
@@ -214,6 +226,7 @@ def attention_lipschitz(params: Params, heads: int, width: int) -> float:
     ``√n·‖V‖``, what moves with the attention, the covariance of scores and values, at most
     ``‖V‖·width·‖M‖·√(2(n + 1))``.
     """
+    _check_heads(params, 5, heads, width)
     query, key, value, output, bias = (p.detach().double() for p in params)
     size, n = query.shape[0] // heads, bias.shape[-1]
     scores = _score_norms(query, key, heads) * size**-0.5
@@ -221,6 +234,20 @@ def attention_lipschitz(params: Params, heads: int, width: int) -> float:
     outputs = output.unflatten(1, (heads, -1)).transpose(0, 1)
     mixed = torch.linalg.matrix_norm(outputs @ values, ord=2)
     return float((mixed * (n**0.5 + width * scores * (2 * (n + 1)) ** 0.5)).sum())
+
+
+def _check_heads(params: Params, count: int, heads: int, width: int) -> None:
+    """Refuse projections that cannot be those of so many heads."""
+    checks.tensors("params", params, count)
+    checks.whole_number("heads", heads, 1)
+    checks.whole_number("width", width, 1)
+    shapes = [tuple(p.shape) for p in params]
+    rows = params[0].shape[0] if params[0].dim() == 2 else 0
+    if rows % heads or shapes[0] != (rows, width) or shapes[1] != (rows, width) or not rows:
+        raise InvalidInputError(
+            f"params must start with W_q and W_k of shape ({heads} times a head's size, {width}), "
+            f"got {shapes}."
+        )
 
 
 def _score_norms(query: Tensor, key: Tensor, heads: int) -> Tensor:

@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 from torch.nn import functional as F
 
-from toreqprop.energies.activations import Activation, Tanh
+from toreqprop import checks
+from toreqprop.energies.activations import Activation, Tanh, check_activation
 from toreqprop.energies.attention import attend, masked
 from toreqprop.energies.base import Params, Signals, VectorField
 from toreqprop.energies.pairs import Signal
@@ -44,6 +45,12 @@ class AttentionStackField(VectorField):
     causal: bool = False
     activation: Activation = Tanh()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.whole_number("heads", self.heads, 1)
+        checks.flag("feedback", self.feedback)
+        checks.flag("causal", self.causal)
+        check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         blocks, _ = self._split(params)

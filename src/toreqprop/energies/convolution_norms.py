@@ -18,6 +18,7 @@ def convolution_bound(kernel: Tensor) -> Tensor:
     outputs exchanged. ``‖W‖₂²`` is at most ``tr(G^m)^(1/m)`` for ``G = WWᵀ``, here with m = 32:
     above ``‖W‖₂`` by a factor of at most ``rows^(1/64)``.
     """
+    checks.weights("kernel", kernel, 4)
     if kernel.shape[0] < kernel.shape[1]:
         kernel = kernel.transpose(0, 1)
     matrix = kernel.flatten(1)
@@ -42,6 +43,9 @@ def convolution_norm(kernel: Tensor, height: int, width: int) -> float:
     A zero-padded convolution is part of a periodic one on a torus so large that nothing wraps
     around, whose norm is the largest over its frequencies of the norm of the transformed kernel.
     """
+    checks.weights("kernel", kernel, 4)
+    checks.whole_number("height", height, 1)
+    checks.whole_number("width", width, 1)
     size = (height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1)
     spectrum = torch.fft.rfft2(kernel.double(), s=size).movedim((0, 1), (2, 3))
     return float(torch.linalg.matrix_norm(spectrum, ord=2).max())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from toreqprop.energies.activations import Activation, Tanh
+from toreqprop.energies.activations import Activation, Tanh, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, VectorField, Wants
 from toreqprop.energies.pairs import Signal
 from toreqprop.solution import State
@@ -29,6 +29,9 @@ class DenseEnergy(Energy):
 
     activation: Activation = Tanh()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return _drive(x, params)
@@ -80,6 +83,9 @@ class DenseField(VectorField):
 
     activation: Activation = Tanh()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
         return _drive(x, params)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies.base import Pairs
 from toreqprop.energies.pairs import Pair
-from toreqprop.errors import UnsupportedModelError
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
 
 
@@ -28,12 +29,25 @@ class Nudge(Protocol):
         """``β·C(s)`` for each sample, shape (batch,)."""
 
 
+def check_nudge(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what exerts no force; None is fine where it is optional."""
+    if not callable(getattr(value, "force", None)) and not (optional and value is None):
+        raise InvalidInputError(
+            f"{name} must be a nudge, got {checks.shown(value)}: use LinearNudge(direction, beta)."
+        )
+
+
 @dataclass(frozen=True)
 class LinearNudge:
     """``C(s) = ⟨direction, s⟩``: the cotangent of any loss, constant during the relaxation."""
 
     direction: State
     beta: float | complex
+
+    def __post_init__(self) -> None:
+        checks.tensors("direction", self.direction)
+        if not isinstance(self.beta, complex):
+            checks.number("beta", self.beta)
 
     def force(self, state: State) -> State:
         return tuple(self.beta * g for g in self.direction)
@@ -52,6 +66,10 @@ class CostNudge:
 
     cost: Callable[[State], Tensor]
     beta: float
+
+    def __post_init__(self) -> None:
+        checks.function("cost", self.cost)
+        checks.number("beta", self.beta)
 
     def force(self, state: State) -> State:
         with torch.enable_grad():
@@ -77,6 +95,12 @@ class ClampNudge:
     origin: State
     stiffness: float
     displacement: float
+
+    def __post_init__(self) -> None:
+        checks.tensors("direction", self.direction)
+        checks.tensors("origin", self.origin, len(self.direction))
+        checks.number("stiffness", self.stiffness, 0, above=True)
+        checks.number("displacement", self.displacement)
 
     def _output(self, state: State) -> Tensor:
         parts = [
@@ -111,6 +135,12 @@ class Opposed:
     down: Nudge | None = None
     asymmetry: Callable[[State], State] | None = None
     origin: State = ()
+
+    def __post_init__(self) -> None:
+        check_nudge("up", self.up)
+        check_nudge("down", self.down, optional=True)
+        checks.function("asymmetry", self.asymmetry, optional=True)
+        checks.tensors("origin", self.origin, least=0)
 
     @property
     def mirrored(self) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from toreqprop import checks
+from toreqprop.errors import InvalidInputError
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory
 
@@ -36,6 +37,7 @@ class SpectralBall(nn.Module):
     def __init__(self, radius: float, exact: bool = False) -> None:
         super().__init__()
         self.radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        checks.flag("exact", exact)
         self.exact = exact
 
     def forward(self, weight: Tensor, symmetric: bool | None = None) -> Tensor:
@@ -66,8 +68,8 @@ class NearIdentity(nn.Module):
 
     def __init__(self, gain: float, rate: float) -> None:
         super().__init__()
-        self.gain = gain
-        self.rate = rate
+        self.gain = checks.number("gain", gain, typical="1")
+        self.rate = checks.number("rate", rate, 0, above=True, typical="one over the depth")
 
     def forward(self, value: Tensor) -> Tensor:
         if value.dim() == 1:
@@ -136,6 +138,14 @@ def spectral_bound(weight: Tensor, sharpen: int = 2, *, symmetric: bool | None =
     ``sharpen`` products with M make d approach the Perron vector, where the last bound is tight;
     any number of them is valid. ``symmetric`` None looks whether W is.
     """
+    checks.weights("weight", weight, 2)
+    checks.whole_number("sharpen", sharpen, 0)
+    if symmetric is not None:
+        checks.flag("symmetric", symmetric)
+        if symmetric and weight.shape[0] != weight.shape[1]:
+            raise InvalidInputError(
+                f"A symmetric weight is square, got {tuple(weight.shape)}: leave symmetric out."
+            )
     magnitude = weight.abs()
     peak = magnitude.detach().max().clamp_min(torch.finfo(weight.dtype).tiny)
     magnitude = magnitude / peak

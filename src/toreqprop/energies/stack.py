@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from toreqprop.energies.activations import Activation, Tanh, activated
+from toreqprop import checks
+from toreqprop.energies.activations import Activation, Tanh, activated, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
 from toreqprop.energies.couplings import Coupling
 from toreqprop.energies.pairs import Signal, shift
-from toreqprop.errors import UnsupportedModelError
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
 
 
@@ -24,6 +25,11 @@ class Skip:
     source: int
     target: int
     coupling: Coupling
+
+    def __post_init__(self) -> None:
+        checks.whole_number("source", self.source, 0)
+        checks.whole_number("target", self.target, self.source + 1)
+        checks.instance("coupling", self.coupling, Coupling, "use IdentityCoupling()")
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,21 @@ class StackEnergy(Energy):
     activations: tuple[Activation, ...] = ()
     skips: tuple[Skip, ...] = ()
     pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.members("couplings", self.couplings, Coupling, "(LinearCoupling(),)", least=1)
+        check_activation(self.activation)
+        checks.between("feedback", self.feedback, 0, 1, typical="0.1 to 1")
+        checks.members("activations", self.activations, Activation, "(Tanh(), Linear())")
+        checks.members("skips", self.skips, Skip, "(Skip(0, 2, IdentityCoupling()),)")
+        layers = len(self.couplings)
+        if self.activations and len(self.activations) != layers:
+            raise InvalidInputError(
+                f"activations must be one for each of {layers} couplings, got "
+                f"{len(self.activations)}."
+            )
+        if any(skip.target >= layers for skip in self.skips):
+            raise InvalidInputError(f"skips must end below layer {layers}, got {self.skips}.")
 
     @property
     def analytic(self) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies.activations import HIGHER
 from toreqprop.energies.base import Energy, Layerwise, Pairs, Params, Signals, VectorField
-from toreqprop.energies.nudging import LinearNudge, Nudge, Opposed
+from toreqprop.energies.nudging import LinearNudge, Nudge, Opposed, check_nudge
 from toreqprop.energies.pairs import Pair
-from toreqprop.errors import UnsupportedModelError
+from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK
 from toreqprop.solution import State
 
@@ -31,12 +32,29 @@ class System:
     nudge: Nudge | None = None
     contraction: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_parts(self.field, self.x, self.params)
+        checks.tensors("drive", self.drive)
+        check_nudge("nudge", self.nudge, optional=True)
+        if self.contraction is not None:
+            checks.number("contraction", self.contraction, 0)
+
     @staticmethod
     def bind(
         field: VectorField, x: Tensor, params: Params, contraction: float | None = None
     ) -> System:
         """Bind tensors to a field and compute its drive, once for every phase."""
-        return System(field, x, params, field.prepare(x, params), contraction=contraction)
+        try:
+            drive = field.prepare(x, params)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
+            if isinstance(error, TorEqPropError):
+                raise
+            _check_parts(field, x, params)
+            raise InvalidInputError(
+                f"{type(field).__name__} cannot use x of shape {tuple(x.shape)} with parameters of "
+                f"shapes {[tuple(p.shape) for p in params]}: {str(error).splitlines()[0]}."
+            ) from error
+        return System(field, x, params, drive, contraction=contraction)
 
     @property
     def free(self) -> bool:
@@ -163,6 +181,10 @@ class PairSystem:
     nudge: Opposed
     free: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        checks.instance("system", self.system, System, "use System.bind(field, x, params)")
+        checks.instance("nudge", self.nudge, Opposed, "use Opposed(LinearNudge(direction, beta))")
+
     @property
     def contraction(self) -> float | None:
         linear = isinstance(self.nudge.up, LinearNudge) and self.nudge.asymmetry is None
@@ -278,6 +300,18 @@ class PairSystem:
         return torch.maximum(*bounds)
 
 
+def check_state(name: str, given: State, own: State) -> None:
+    """Refuse what is no state of the system of which ``own`` is one."""
+    layers = list(given) if isinstance(given, tuple | list) else []
+    found = [(s.shape, s.dtype) if isinstance(s, Tensor) else None for s in layers]
+    if found != [(s.shape, s.dtype) for s in own]:
+        shapes = ", ".join(f"{tuple(s.shape)} of {s.dtype}" for s in own)
+        raise InvalidInputError(
+            f"{name} must be a tuple with a tensor for each layer, {shapes}: use the state of an "
+            "earlier equilibrium of this batch."
+        )
+
+
 def paired(state: State) -> Pairs:
     """``(*centers, *shifts)`` as pairs."""
     count = len(state) // 2
@@ -321,6 +355,12 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
 def _activity_floor(state: State) -> Tensor:
     norms = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
     return torch.tensor(norms, dtype=torch.float64, device=state[0].device)
+
+
+def _check_parts(field: VectorField, x: Tensor, params: Params) -> None:
+    checks.instance("field", field, VectorField, "use DenseEnergy() or another energy")
+    checks.tensor("x", x, 0)
+    checks.tensors("params", params, least=0)
 
 
 def _layerwise(field: VectorField) -> Layerwise:

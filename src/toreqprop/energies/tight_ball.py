@@ -71,12 +71,13 @@ class TightBall(nn.Module):
         compiled: bool = True,
     ) -> None:
         super().__init__()
-        checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
-        self.radius = radius
-        self.shape = tuple(shape)
+        self.radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        self.shape = checks.sizes("shape", shape, 2, "(128, 64)", most=2)
+        checks.flag("symmetric", symmetric)
+        checks.flag("compiled", compiled)
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
-        self.register_buffer("start", _noise(0, (shape[1],)))
+        self.register_buffer("start", _noise(0, self.shape[1:]))
         self.register_buffer("margin", torch.tensor(MARGIN))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
@@ -146,10 +147,10 @@ class TightConvolutionBall(TightBall):
         self, radius: float, shape: tuple[int, ...], size: tuple[int, int], *, groups: int = 1
     ) -> None:
         super().__init__(radius, (1, 1), compiled=False)
-        self.shape = tuple(shape)
-        self.groups = groups
-        channels = shape[1] * groups
-        self.start = _noise(0, (channels, *size))
+        self.shape = checks.sizes("shape", shape, 4, "(8, 3, 5, 5)", most=4)
+        self.groups = checks.whole_number("groups", groups, 1)
+        maps = checks.sizes("size", size, 2, "(28, 28)", most=2)
+        self.start = _noise(0, (self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
         unit, peak = _in_units(weight)

@@ -17,13 +17,13 @@ from toreqprop.energies import (
     LinearNudge,
     Nudge,
     Opposed,
-    Pair,
     Pairs,
     System,
     Wants,
 )
+from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
-from toreqprop.kernels import compiled_available
+from toreqprop.kernels import compiled_available, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, relax_pair
@@ -43,6 +43,14 @@ class Problem:
     report: Hook
     kernel: str | None = None
     memory: tuple[Tensor, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.instance("system", self.system, System, "use System.bind(field, x, params)")
+        checks.instance("solver", self.solver, Solver, "use FixedPoint()")
+        checks.members("wants", self.wants, bool, "(False, True, True)")
+        checks.function("report", self.report)
+        get_kernel(self.kernel)  # refuses an unknown name
+        checks.tensors("memory", self.memory, least=0)
 
     def relax_pair(self, nudge: Opposed, free: State) -> Solution:
         """Both nudged phases from the free equilibrium; their ending is reported to the model."""

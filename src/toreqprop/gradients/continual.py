@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from toreqprop import checks
-from toreqprop.energies import Gradients, LinearNudge, Pair
+from toreqprop.energies import Gradients, LinearNudge
+from toreqprop.energies.pairs import Pair
 from toreqprop.energies.system import layer_norms
 from toreqprop.gradients.base import (
     GradientEstimator,
@@ -20,7 +21,6 @@ from toreqprop.gradients.base import (
 )
 from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Solution, State, Status
-from toreqprop.solvers import relax
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ContinualEP(GradientEstimator):
         once, tol = problem.solver.limited(max_steps=1), problem.solver.tol
         status, steps = Status.MAX_STEPS, 0
         while status is Status.MAX_STEPS and steps < problem.solver.max_steps:
-            image = relax(system, once, start=state).state
+            image = once.solve(system, state).state
             steps += 1
             pairs = tuple(
                 Pair(0.5 * (a + b), 0.5 * (a - b)) for a, b in zip(image, state, strict=True)

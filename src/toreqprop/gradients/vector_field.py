@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 
 from toreqprop import checks
-from toreqprop.energies import Gradients, LinearNudge, Opposed, System, per_sample
+from toreqprop.energies import Gradients, LinearNudge, Opposed, System
+from toreqprop.energies.system import per_sample
 from toreqprop.gradients.base import GradientEstimator, Problem, check_beta, normalise
 from toreqprop.solution import State
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from toreqprop.energies.circuits.diode import GMIN, NOMINAL_CELSIUS
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
+from toreqprop.energies.circuits.diode import GMIN, NOMINAL_CELSIUS, thermal_voltage
 
 STATIC_OPTIONS = f"reltol=1e-12 abstol=1e-18 vntol=1e-13 gmin={GMIN:g} itl1=500 itl2=500"
 """Tolerances at which operating points agree with the PyTorch solver to about 1e-12 V."""
@@ -37,10 +37,10 @@ class Noise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.rms < math.inf and 0 < self.interval < math.inf):
-            raise InvalidInputError(
-                f"noise needs rms > 0 V and interval > 0 s, got {self.rms} and {self.interval}"
-            )
+        checks.number("rms", self.rms, 0, above=True, typical="1e-3 to 0.1 V")
+        checks.number("interval", self.interval, 0, above=True, typical="a tenth of RC, in s")
+        if self.seed is not None:
+            checks.whole_number("seed", self.seed, 0, 2**63)
 
     def cards(self, nodes: Sequence[tuple[str, float]], stop: float) -> list[str]:
         """One current source per node and its conductance in siemens, up to ``stop`` seconds."""
@@ -85,6 +85,18 @@ class Circuit:
     noisy: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     time_constant: float = 1.0
 
+    def __post_init__(self) -> None:
+        checks.instance("title", self.title, str, "give it one line")
+        checks.members("comments", self.comments, str, '("volts",)')
+        checks.members("cards", self.cards, str, '("r1 a 0 1",)')
+        checks.instance("probes", self.probes, Mapping, 'use {"nodes1": ("a",)}')
+        for name, nodes in self.probes.items():
+            checks.members(f"probes[{name!r}]", nodes, str, '("a", "b")', least=1)
+        checks.whole_number("points", self.points, 1)
+        thermal_voltage(self.celsius)  # refuses what is no temperature
+        checks.members("noisy", self.noisy, tuple, '(("a", 1e-6),)')
+        checks.number("time_constant", self.time_constant, 0, above=True)
+
     @property
     def nodes(self) -> tuple[str, ...]:
         """Every measured node, in the order of the groups."""
@@ -100,10 +112,10 @@ class Circuit:
         self, step: float, stop: float, point: int = 0, noise: Noise | None = None
     ) -> str:
         """The netlist with a transient from 0 V at every node, the inputs of one point applied."""
-        if not 0 < step < stop < math.inf:
-            raise InvalidInputError(f"step and stop must be 0 < step < stop, got {step}, {stop}")
-        if not 0 <= point < self.points:
-            raise InvalidInputError(f"point must be below {self.points}, got {point}")
+        checks.number("step", step, 0, above=True)
+        checks.number("stop", stop, step, above=True)
+        checks.whole_number("point", point, 0, self.points - 1)
+        checks.instance("noise", noise, Noise, "use Noise(rms, interval)", optional=True)
         cards = [f"vindex index 0 dc {point}"]
         options = "reltol=1e-6 abstol=1e-15 vntol=1e-9"
         if noise is not None:

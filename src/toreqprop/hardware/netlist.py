@@ -23,7 +23,7 @@ from toreqprop.energies.circuits import Faults, ResistiveEnergy
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.hardware.circuit import Circuit
 from toreqprop.hardware.neuron_netlist import Neuron, Readout, layered_netlist, looped_netlist
-from toreqprop.hardware.resistive_netlist import Inputs, check_choice, resistive_netlist
+from toreqprop.hardware.resistive_netlist import Inputs, resistive_netlist
 from toreqprop.models import EquilibriumModel, HopfieldMLP, LoopedMLP, ResistiveMLP
 
 
@@ -103,7 +103,7 @@ def field_netlist(
     faults: Faults | None = None,
 ) -> Circuit:
     """The circuit of a field under a nudge; ``faults`` adds what only transients see."""
-    check_choice("neuron", neuron, get_args(Neuron))
+    checks.choice("neuron", neuron, get_args(Neuron))
     if isinstance(field, ResistiveEnergy):
         return _resistive(field, x, params, push, neuron, inputs, faults)
     if push.target is not None:

@@ -16,10 +16,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, thermal_voltage
 from toreqprop.errors import InvalidInputError
 from toreqprop.hardware.circuit import Circuit, current_source, voltage_source, wrapped
-from toreqprop.hardware.resistive_netlist import Inputs, check_choice
+from toreqprop.hardware.resistive_netlist import Inputs
 
 Neuron = Literal["behavioural", "pair"]
 
@@ -81,7 +82,9 @@ def looped_netlist(
         celsius: temperature, which transistor pairs are scaled for.
         readout: (W, b) of outputs ``W s + b``, in volts.
     """
-    if weight_rec.ndim != 2 or weight_rec.shape[0] != weight_rec.shape[1]:
+    checks.weights("weight_in", weight_in, 2)
+    checks.weights("bias", bias, 1)
+    if checks.weights("weight_rec", weight_rec, 2).shape[0] != weight_rec.shape[1]:
         raise InvalidInputError(f"weight_rec must be square, got {tuple(weight_rec.shape)}")
     n = len(weight_rec)
     loop = _Coupling(1, weight_rec, _names("s", 1, n))
@@ -113,11 +116,19 @@ def layered_netlist(
         celsius: temperature.
         readout: of the last layer, see ``looped_netlist``.
     """
-    if not layers:
-        raise InvalidInputError("layers must hold at least one (W, b)")
+    checks.members("layers", layers, tuple, "[(W, b)]", least=1)
+    checks.between("feedback", feedback, 0, 1, typical="1")
+    for layer, parts in enumerate(layers, start=1):
+        checks.tensors(f"layer {layer}", parts, 2)
+        checks.weights(f"W of layer {layer}", parts[0], 2)
+        if parts[1].shape != parts[0].shape[:1]:
+            raise InvalidInputError(
+                f"b of layer {layer} must have {len(parts[0])} values, got shape "
+                f"{tuple(parts[1].shape)}."
+            )
     couplings = []
     for layer, (weight, _) in enumerate(layers[1:], start=2):
-        if weight.ndim != 2 or weight.shape[1] != len(layers[layer - 2][0]):
+        if weight.shape[1] != len(layers[layer - 2][0]):
             raise InvalidInputError(
                 f"W of layer {layer} must have {len(layers[layer - 2][0])} columns, "
                 f"got shape {tuple(weight.shape)}"
@@ -141,11 +152,13 @@ def _neurons(
     celsius: float,
     readout: Readout | None,
 ) -> Circuit:
-    check_choice("neuron", neuron, get_args(Neuron))
-    check_choice("inputs", inputs, get_args(Inputs))
+    checks.choice("neuron", neuron, get_args(Neuron))
+    checks.choice("inputs", inputs, get_args(Inputs))
+    thermal_voltage(celsius)  # refuses what is no temperature
+    checks.weights("x", x, 2)
     weight_in, biases = fixed
     weight_in, x = weight_in.detach().double(), x.detach().double()
-    if x.ndim != 2 or x.shape[1] != weight_in.shape[1] or not bool(torch.isfinite(x).all()):
+    if x.shape[1] != weight_in.shape[1] or not bool(torch.isfinite(x).all()):
         raise InvalidInputError(
             f"x must be finite with shape (points, {weight_in.shape[1]}), got {tuple(x.shape)}"
         )
@@ -154,6 +167,8 @@ def _neurons(
             f"the bias of layer 1 must have {len(weight_in)} values, got {len(biases[0])}"
         )
     drives = [b.detach().double().expand(len(x), -1) for b in biases]
+    if nudge is not None:
+        checks.tensors("nudge", nudge, len(drives))
     for layer, extra in enumerate(nudge or ()):
         if extra.shape != drives[layer].shape:
             raise InvalidInputError(
@@ -185,6 +200,13 @@ def _neurons(
         cards += _weights(coupling)
     sizes = [drive.shape[1] for drive in drives]
     if readout is not None:
+        checks.tensors("readout", readout, 2)
+        outputs = len(checks.weights("b of the readout", readout[1], 1))
+        if readout[0].shape != (outputs, sizes[-1]):
+            raise InvalidInputError(
+                f"W of the readout must have shape {(outputs, sizes[-1])}, got "
+                f"{tuple(readout[0].shape)}."
+            )
         cards += _outputs(readout, _names("s", len(sizes), sizes[-1]))
     every = [node for i, n in enumerate(sizes, start=1) for node in _names("u", i, n)]
     probes = {f"u{i}": tuple(_names("u", i, n)) for i, n in enumerate(sizes, start=1)}

@@ -11,15 +11,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies import LinearNudge, Nudge
 from toreqprop.energies.circuits import ConductanceNudge
 from toreqprop.energies.system import PairSystem, System, layer_norms
-from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
+from toreqprop.errors import TorEqPropError, UnsupportedModelError
 from toreqprop.hardware.circuit import Circuit, Noise
 from toreqprop.hardware.netlist import Push, field_netlist
 from toreqprop.hardware.neuron_netlist import Neuron
@@ -91,8 +92,10 @@ class Ngspice(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.timeout < math.inf:
-            raise InvalidInputError(f"timeout must be > 0 s, got {self.timeout}")
+        checks.number("timeout", self.timeout, 0, above=True, typical="600 s")
+        checks.instance("program", self.program, str, "leave it out to search", optional=True)
+        checks.choice("neuron", self.neuron, get_args(Neuron))
+        checks.choice("inputs", self.inputs, get_args(Inputs))
 
     def solve(
         self,

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies.circuits import Conductances, Faults, ResistiveNetwork
 from toreqprop.errors import InvalidInputError
 from toreqprop.hardware.circuit import Circuit, current_source, voltage_source
@@ -26,12 +27,6 @@ COMMENTS = (
     "nudge1_5     current into a node that nudges it; y2, beta: a nudge by a conductance, target",
     "             voltage of output 2 and siemens written as volts",
 )
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise the sentence that lists what would be accepted."""
-    if value not in choices:
-        raise InvalidInputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def resistive_netlist(
@@ -58,12 +53,22 @@ def resistive_netlist(
             replaces them by their exact equivalent, one current and one resistor per node, which
             ngspice solves many times faster.
     """
-    check_choice("inputs", inputs, get_args(Inputs))
+    checks.choice("inputs", inputs, get_args(Inputs))
+    checks.instance("network", network, ResistiveNetwork, "use ResistiveNetwork(sizes)")
+    network.check(conductances, x, target)
     x = x.detach().double()
     conductances = tuple(g.detach().double() for g in conductances)
-    network.check(conductances, x, target)
+    checks.instance("faults", faults, Faults, "use Faults()", optional=True)
     faults = faults or Faults()
     faults.check(network)
+    if currents is not None:
+        checks.tensors("currents", currents)
+        rows = [(len(x), n) for n in network.sizes[1:]]
+        if [tuple(c.shape) for c in currents] != rows:
+            raise InvalidInputError(f"currents must have shapes {rows}, one per layer.")
+    beta = torch.as_tensor(beta if isinstance(beta, Tensor) else checks.number("beta", beta))
+    if beta.numel() not in (1, len(x)):
+        raise InvalidInputError(f"beta must be a number or one for each of {len(x)} points.")
     actual = faults.conductances(conductances)
     cards = [
         *_clamps(network),
@@ -82,7 +87,7 @@ def resistive_netlist(
             named = zip(_nodes(network, layer), values.detach().double().T.tolist(), strict=True)
             cards += [current_source(f"nudge_{node}", node, v) for node, v in named if any(v)]
     if target is not None:
-        strength = torch.as_tensor(beta, dtype=x.dtype).reshape(-1).expand(len(x))
+        strength = beta.to(x.dtype).reshape(-1).expand(len(x))
         cards += _nudge(network, target.detach().double(), strength)
     totals = [float(total) for g in actual for total in g.sum(1)]
     probes = {f"nodes{i + 1}": tuple(_nodes(network, i)) for i in range(network.depth)}

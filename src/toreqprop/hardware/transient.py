@@ -17,7 +17,6 @@ from torch import Tensor
 from toreqprop import checks
 from toreqprop.energies import System
 from toreqprop.energies.circuits import Wired
-from toreqprop.errors import InvalidInputError
 from toreqprop.models import ResistiveMLP
 from toreqprop.solution import State
 
@@ -49,8 +48,8 @@ def settle(model: ResistiveMLP, x: Tensor, span: float = 30.0, step: float = 0.0
     """
     checks.instance("model", model, ResistiveMLP, "only these have capacitors")
     model.check_input(x)
-    if not 0 < step < span:
-        raise InvalidInputError(f"step and span must be 0 < step < span, got {step} and {span}.")
+    checks.number("step", step, 0, above=True, typical="0.01")
+    checks.number("span", span, step, above=True, typical="30")
     field, params = model.field, model.system_parameters()
     wired = field.wired(System.bind(field, x, params).drive, params)
     own = [g.sum(1) / field.scale for g in params[: wired.depth]]

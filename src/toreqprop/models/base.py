@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -65,16 +65,14 @@ class EquilibriumModel(nn.Module, ABC):
         kernel: KernelName | None = "auto",
     ) -> None:
         super().__init__()
-        checks.choice("on_failure", on_failure, ("warn", "raise", "ignore"))
-        get_kernel(kernel)  # refuses an unknown name
         self.field = field
         if gradient is None:
             gradient = CenteredEP() if isinstance(field, Energy) else VectorFieldEP()
         self.gradient = gradient
         self.solver = FixedPoint() if solver is None else solver
         self.solver = self.solver.limited(tol, max_steps)
-        self.on_failure: OnFailure = on_failure
-        self.kernel: KernelName | None = kernel
+        self.on_failure = on_failure
+        self.kernel = kernel
         self.failures: Counter[tuple[str, str, int | None]] = Counter()
         self.relaxations = 0
         self._warned: set[str] = set()
@@ -175,6 +173,26 @@ class EquilibriumModel(nn.Module, ABC):
     @solver.setter
     def solver(self, value: Solver | str) -> None:
         self._solver: Solver = named("solver", value, Solver, SOLVERS | CIRCUIT_SOLVERS)
+
+    @property
+    def on_failure(self) -> OnFailure:
+        """What to do when a relaxation does not converge."""
+        return self._on_failure
+
+    @on_failure.setter
+    def on_failure(self, value: OnFailure) -> None:
+        checks.choice("on_failure", value, get_args(OnFailure))
+        self._on_failure: OnFailure = value
+
+    @property
+    def kernel(self) -> KernelName | None:
+        """The code that relaxes one dense layer by plain iteration."""
+        return self._kernel
+
+    @kernel.setter
+    def kernel(self, value: KernelName | None) -> None:
+        get_kernel(value)  # refuses an unknown name
+        self._kernel: KernelName | None = value
 
     @property
     def tol(self) -> float:

@@ -100,7 +100,7 @@ def convert(
     net: nn.Sequential,
     *,
     feedback: float = FEEDBACK,
-    encoder: nn.Module | None = None,
+    encoder: nn.Module | Sequence[Any] | None = None,
     shape: Sequence[int] | None = None,
     gradient: GradientEstimator | None = None,
     solver: Solver | None = None,

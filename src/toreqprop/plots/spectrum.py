@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop import checks
-from toreqprop.energies import System, neurons
+from toreqprop.energies import System
+from toreqprop.energies.system import neurons
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel

@@ -5,17 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from toreqprop import checks
-from toreqprop.energies.system import layer_norms, per_sample
+from toreqprop.energies.system import System, check_state, layer_norms, per_sample
 from toreqprop.kernels.reference import ROUNDING_FLOOR
 from toreqprop.solution import Solution, State, Status
 
 
+@runtime_checkable
 class Dynamics(Protocol):
     """What a solver iterates: one phase (`System`), two (`PairSystem`), or a linear adjoint."""
 
@@ -106,7 +107,7 @@ class Solver(ABC):
     ) -> Solution:
         """The equilibrium from ``start``, by the loop of `solve`; a solver that finds equilibria by
         other means, such as a circuit simulator, overrides this."""
-        return solve(system, start, self, trace=trace, remember=remember)
+        return iterate(system, start, self, trace=trace, remember=remember)
 
 
 @dataclass
@@ -124,6 +125,12 @@ class Trace:
     keep_states: bool = False
     keep_energies: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("residuals", "states", "images", "energies"):
+            checks.instance(name, getattr(self, name), list, "leave it out")
+        checks.flag("keep_states", self.keep_states)
+        checks.flag("keep_energies", self.keep_energies)
+
     def record(self, system: Dynamics, state: State, image: State, residual: Tensor) -> None:
         self.residuals.append(residual.clone())
         if self.keep_states:
@@ -133,7 +140,6 @@ class Trace:
             self.energies.append(system.energy(state))
 
 
-@torch.no_grad()
 def solve(
     system: Dynamics,
     start: State,
@@ -143,6 +149,29 @@ def solve(
     remember: bool = False,
 ) -> Solution:
     """Relax ``system`` from ``start`` until every layer of every sample is within ``solver.tol``.
+
+    The equilibrium, its residuals, and how it ended; see `Solver.solve`.
+    """
+    checks.instance("system", system, Dynamics, "use System.bind(field, x, params)")
+    checks.instance("solver", solver, Solver, "use FixedPoint()")
+    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+    checks.flag("remember", remember)
+    checks.tensors("start", start)
+    if isinstance(system, System):
+        check_state("start", start, system.initial_state())
+    return iterate(system, start, solver, trace=trace, remember=remember)
+
+
+@torch.no_grad()
+def iterate(
+    system: Dynamics,
+    start: State,
+    solver: Solver,
+    *,
+    trace: Trace | None = None,
+    remember: bool = False,
+) -> Solution:
+    """The loop of `solve`, for callers that know their arguments.
 
     A sample that has converged is frozen at ``f(s)``: what happens to the rest of the batch no
     longer changes it. The last iterate's image is returned, whose residual is at most L times that

@@ -19,7 +19,7 @@ from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed
 from toreqprop.energies.stack import StackEnergy
-from toreqprop.energies.system import PairSystem, System
+from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
@@ -43,15 +43,16 @@ def relax(
     trace: Trace | None = None,
 ) -> Solution:
     """One phase, from ``start`` or the field's own initial state, until ``solver`` is content."""
-    checks.instance("system", system, System, "use System.bind(field, x, params)")
-    checks.instance("solver", solver, Solver, "use FixedPoint()")
-    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+    _check(system, solver, trace)
+    named = get_kernel(kernel)
+    if start is not None:
+        check_state("start", start, system.initial_state())
     plain = trace is None and system.nudge is None
-    chain = _chain(kernel, system, solver) if plain else None
+    chain = _chain(named, system, solver) if plain else None
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
-    chosen = _serving(kernel, system, solver) if plain else None
+    chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
         # Nudged phases of one layer go on from its last iterate, as a kernel's do.
@@ -80,8 +81,12 @@ def relax_pair(
     shift is more than rounding in every layer, and that the two phases are mirror images as far as
     their difference is to be a derivative (where the nudges are constant and opposite).
     """
+    _check(system, solver, trace)
+    named = get_kernel(kernel)
+    checks.tensors("free", free)
+    checks.tensors("memory", memory, least=0)
     both = PairSystem(system, nudge)
-    chain = _chain(kernel, system, solver) if trace is None and nudge.mirrored else None
+    chain = _chain(named, system, solver) if trace is None and nudge.mirrored else None
     if chain is not None:
         ends = _pushes(system, nudge), tuple(s.detach() for s in free)
         compiled = chain.relax_pair(*ends, tol=solver.tol, max_steps=solver.max_steps)
@@ -89,7 +94,7 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
-    chosen = _serving(kernel, system, solver) if trace is None and len(memory) == 2 else None
+    chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
         mean, half = push
@@ -113,9 +118,14 @@ def relax_pair(
     return _checked(found, both, free, solver.tol)
 
 
-def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | None:
+def _check(system: System, solver: Solver, trace: Trace | None) -> None:
+    checks.instance("system", system, System, "use System.bind(field, x, params)")
+    checks.instance("solver", solver, Solver, "use FixedPoint()")
+    checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+
+
+def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | None:
     """The kernel, where the case is its own: one dense tanh layer, plain iteration, the CPU."""
-    chosen = get_kernel(kernel)
     if (
         chosen is None
         or not _kernels_own(system, solver)
@@ -127,13 +137,13 @@ def _serving(kernel: str | None, system: System, solver: Solver) -> Kernel | Non
     return chosen
 
 
-def _chain(kernel: str | None, system: System, solver: Solver) -> Chain | None:
+def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
     memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
     if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
         return None
-    if get_kernel(kernel) is None or not compiled_available() or not _is_chain(system.field):
+    if kernel is None or not compiled_available() or not _is_chain(system.field):
         return None
     tensors = tuple(t.detach().contiguous() for t in system.drive)
     if not all(is_plain(t) for t in tensors):

@@ -68,6 +68,8 @@ class Dataset:
     test_episode: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        checks.instance("name", self.name, str, "give it one word")
+        checks.instance("checksums", self.checksums, dict, "use {} where there are none")
         for part in ("train", "test"):
             x, y = getattr(self, f"{part}_x"), getattr(self, f"{part}_y")
             for name, array in ((f"{part}_x", x), (f"{part}_y", y)):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toreqprop.errors import InvalidInputError
+from toreqprop import checks
 
 BOLTZMANN = 1.38064852e-23
 """k in J/K as ngspice 39 has it (CODATA 2014)."""
@@ -40,6 +40,7 @@ SATURATION_EXPONENT = 3.0
 
 def thermal_voltage(celsius: float = NOMINAL_CELSIUS) -> float:
     """``V_t = kT/q`` in volts; 25.8649 mV at 27 °C."""
+    checks.number("celsius", celsius, -ZERO_CELSIUS, above=True, typical="27")
     return BOLTZMANN * (celsius + ZERO_CELSIUS) / ELEMENTARY_CHARGE
 
 
@@ -56,12 +57,8 @@ class Diode:
     emission: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.saturation < math.inf:
-            raise InvalidInputError(
-                f"saturation must be a current > 0 A, got {self.saturation}. Typical: 1e-14 to 1e-6"
-            )
-        if not 0 < self.emission < math.inf:
-            raise InvalidInputError(f"emission must be > 0, got {self.emission}. Typical: 1 to 2")
+        checks.number("saturation", self.saturation, 0, above=True, typical="1e-14 to 1e-6 A")
+        checks.number("emission", self.emission, 0, above=True, typical="1 to 2")
 
     def scale(self, celsius: float) -> float:
         """``n·V_t`` in volts."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ class Faults:
     amplifier_time: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in KINDS:
+            if getattr(self, name) is not None:
+                checks.tensors(name, getattr(self, name), least=0)
         for name in ("wire", "amplifier_time"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidInputError(f"{name} must be >= 0, got {getattr(self, name)}")
+            checks.number(name, getattr(self, name), 0)
 
     def check(self, network: ResistiveNetwork) -> None:
         """Raise one sentence about the first tensor whose shape does not fit the network."""
@@ -137,11 +139,14 @@ class Tolerances:
 
     def __post_init__(self) -> None:
         for name in KINDS:
-            if not 0 <= getattr(self, name) < 10:
+            spread = checks.number(
+                f"the spread {name}", getattr(self, name), 0, typical="0.01 to 0.5"
+            )
+            if spread >= 10:
                 raise InvalidInputError(
-                    f"the spread {name} must be >= 0 and below 10, got {getattr(self, name)}. "
-                    "Typical: 0.01 to 0.5"
+                    f"the spread {name} must be below 10, got {spread}. Typical: 0.01 to 0.5."
                 )
+        checks.whole_number("seed", self.seed, 0, 2**63)
         Faults(wire=self.wire, amplifier_time=self.amplifier_time)
 
     def draw(self, network: ResistiveNetwork) -> Faults:

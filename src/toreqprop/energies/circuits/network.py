@@ -12,14 +12,14 @@ Volts, siemens and amperes throughout.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, ZERO_CELSIUS, Diode
+from toreqprop import checks
+from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, Diode, thermal_voltage
 from toreqprop.energies.circuits.faults import Faults
 from toreqprop.errors import InvalidInputError
 
@@ -60,19 +60,16 @@ class ResistiveNetwork:
     celsius: float = NOMINAL_CELSIUS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(int(n) for n in self.sizes))
-        if len(self.sizes) < 2 or min(self.sizes) < 1:
-            raise InvalidInputError(
-                f"sizes must be at least (inputs, outputs), each >= 1, got {self.sizes}"
-            )
+        sizes = checks.sizes("sizes", self.sizes, 2, "(64, 32, 10) (inputs, hidden, outputs)")
+        object.__setattr__(self, "sizes", sizes)
         for name in ("gain", "input_gain", "capacitance"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InvalidInputError(f"{name} must be > 0, got {getattr(self, name)}")
+            checks.number(name, getattr(self, name), 0, above=True)
         for name in ("clamp", "bias"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidInputError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not -ZERO_CELSIUS < self.celsius < math.inf:
-            raise InvalidInputError(f"celsius must be above −273.15, got {self.celsius}")
+            checks.number(name, getattr(self, name), 0)
+        for name in ("inverting", "upper_bias"):
+            checks.flag(name, getattr(self, name))
+        checks.instance("diode", self.diode, Diode, "use Diode()")
+        thermal_voltage(self.celsius)  # refuses what is no temperature
 
     @property
     def depth(self) -> int:
@@ -112,6 +109,7 @@ class ResistiveNetwork:
 
     def check(self, conductances: Conductances, x: Tensor, target: Tensor | None = None) -> None:
         """Raise one sentence about the first thing that does not fit."""
+        checks.tensors("conductances", conductances)
         if len(conductances) != self.depth:
             raise InvalidInputError(
                 f"{self.sizes} has {self.depth} crossbars, got {len(conductances)} conductances"
@@ -141,6 +139,7 @@ class ResistiveNetwork:
 
 
 def _check_rows(name: str, value: Tensor, width: int) -> None:
+    checks.tensor(name, value, 0)
     if value.ndim != 2 or value.shape[1] != width or len(value) == 0:
         raise InvalidInputError(
             f"{name} must have shape (batch, {width}), got {tuple(value.shape)}"

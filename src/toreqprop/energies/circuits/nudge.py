@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.solution import State
 
 
@@ -24,6 +25,10 @@ class ConductanceNudge:
 
     target: Tensor
     beta: float
+
+    def __post_init__(self) -> None:
+        checks.tensor("target", self.target, 2)
+        checks.number("beta", self.beta)
 
     def force(self, state: State) -> State:
         pulls = [torch.zeros_like(v) for v in state[:-1]]

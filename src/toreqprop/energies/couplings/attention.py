@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.attention import logsumexp, merge_heads, softmax, split_heads
 from toreqprop.energies.base import Params
@@ -29,6 +30,9 @@ class AttentionCoupling(Coupling):
     heads: int = 2
     count: ClassVar[int] = 5
     one_way: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        checks.whole_number("heads", self.heads, 1)
 
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         if post is None:

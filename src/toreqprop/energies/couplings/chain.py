@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.couplings.base import Coupling, Example
 from toreqprop.energies.couplings.convolution import ConvolutionCoupling
@@ -26,6 +27,9 @@ class ChainCoupling(Coupling):
     """
 
     parts: tuple[Coupling, ...]
+
+    def __post_init__(self) -> None:
+        checks.members("parts", self.parts, Coupling, "(ReshapeCoupling(), LinearCoupling())")
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -127,4 +131,5 @@ class ChainCoupling(Coupling):
 
 def chain(*parts: Coupling) -> Coupling:
     """The parts as one coupling; of one part, itself."""
-    return parts[0] if len(parts) == 1 else ChainCoupling(parts)
+    whole = ChainCoupling(parts)
+    return parts[0] if len(parts) == 1 else whole

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
+from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.convolution_norms import convolution_bound, convolution_norm
 from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
@@ -40,6 +43,10 @@ class ConvolutionCoupling(Coupling):
     groups: int = 1
     dilation: int | tuple[int, int] = 1
     count: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _check_geometry(self, _both)
+        checks.instance("pooling", self.pooling, Pooling, "use MaxPooling()", optional=True)
 
     @property
     def analytic(self) -> bool:  # type: ignore[override]
@@ -199,7 +206,10 @@ class SequenceConvolutionCoupling(Coupling):
     linear: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
 
-    @property
+    def __post_init__(self) -> None:
+        _check_geometry(self, lambda side: (side,))
+
+    @cached_property
     def _flat(self) -> ConvolutionCoupling:
         """The same for maps of height one."""
         return ConvolutionCoupling(
@@ -260,6 +270,14 @@ def _lowered(maps: Signal) -> Signal:
 
 def _both(sides: int | tuple[int, int]) -> tuple[int, int]:
     return sides if isinstance(sides, tuple) else (sides, sides)
+
+
+def _check_geometry(coupling: Any, sides: Callable[[Any], tuple[Any, ...]]) -> None:
+    """Refuse what is no padding, stride or dilation along each of the ``sides``, or no groups."""
+    for name, low, example in (("padding", 0, "1"), ("stride", 1, "2"), ("dilation", 1, "1")):
+        given = sides(getattr(coupling, name))
+        checks.sizes(name, given, len(given), example, low=low, most=2)
+    checks.whole_number("groups", coupling.groups, 1)
 
 
 def _dilated(kernel: Tensor, dilation: tuple[int, int]) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
 from toreqprop.energies.dense import gamma
@@ -75,6 +76,9 @@ class IdentityCoupling(Coupling):
     linear: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        checks.number("scale", self.scale)
+
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         return pre if self.scale == 1 else pre * self.scale
 
@@ -109,11 +113,10 @@ class ReshapeCoupling(Coupling):
     rounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.shape or self.start == 0:
-            raise InvalidInputError(
-                "shape must have at least one dimension, such as (16, 7, 7), and leave the batch, "
-                f"dimension 0, alone; got shape={self.shape}, start={self.start}."
-            )
+        checks.sizes("shape", self.shape, 1, "(16, 7, 7)", low=-1)
+        checks.whole_number("end", self.end, -(2**31))
+        if checks.whole_number("start", self.start, -(2**31)) == 0:
+            raise InvalidInputError("start must leave the batch, dimension 0, alone: use start=1.")
 
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         return pre.flatten(self.start, self.end).unflatten(self.start, self.shape)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies.base import Params
 from toreqprop.energies.couplings.base import Coupling, Example
 from toreqprop.energies.pairs import Pair, Signal
@@ -77,6 +78,9 @@ class MeanCoupling(Coupling):
     dimensions: int = 2
     linear: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        checks.whole_number("dimensions", self.dimensions, 1)
+
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         return pre.mean(tuple(range(-self.dimensions, 0)), keepdim=True)
 
@@ -128,18 +132,15 @@ class MaxPoolCoupling(Coupling):
 
 def _check(pooling: Any) -> None:
     """Fill in what follows from the size, and refuse windows that pool nothing."""
-    size = pooling.size
-    if len(size) not in (1, 2) or min(size) < 1:
+    size = checks.sizes("size", pooling.size, 1, "(2, 2)", most=2)
+    stride = checks.sizes("stride", pooling.stride, 0, "(2, 2)") or size
+    padding = checks.sizes("padding", pooling.padding, 0, "(1, 1)", low=0) or (0,) * len(size)
+    if not len(size) == len(stride) == len(padding):
         raise InvalidInputError(
-            f"size must be one or two numbers >= 1, such as (2, 2); got {size}."
+            f"stride and padding need an entry for each of size={size}, got stride={stride}, "
+            f"padding={padding}."
         )
-    stride = pooling.stride or size
-    padding = pooling.padding or (0,) * len(size)
-    if not len(size) == len(stride) == len(padding) or min(stride) < 1 or min(padding) < 0:
-        raise InvalidInputError(
-            f"stride >= 1 and padding >= 0 need an entry for each of size={size}, got "
-            f"stride={stride}, padding={padding}."
-        )
+    object.__setattr__(pooling, "size", size)
     object.__setattr__(pooling, "stride", stride)
     object.__setattr__(pooling, "padding", padding)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toreqprop.energies import System, sample_norm
+from toreqprop.energies import System
+from toreqprop.energies.system import sample_norm
 from toreqprop.models import LoopedMLP
 from toreqprop.training import TrainingConfig
 from toreqprop.verify.levels import Level

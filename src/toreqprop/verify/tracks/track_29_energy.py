@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from toreqprop.energies import LinearNudge, System, sample_norm
+from toreqprop.energies import LinearNudge, System
+from toreqprop.energies.system import sample_norm
 from toreqprop.gradients import CenteredEP
 from toreqprop.gradients.base import normalise
 from toreqprop.models import LoopedMLP
