@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from toreqprop.bench.contenders import Contender, batches, train_in_turn, train_once
 from toreqprop.bench.depth import plain
 from toreqprop.certificate import certify
 from toreqprop.models import HopfieldMLP
+from toreqprop.models.constrained import Constrained
 
 BASELINE, FUSED, OURS = "backprop", "backprop, fused Adam", "TorEqProp"
 
@@ -93,9 +93,9 @@ def at_its_bounds(setup: Setup, network: Network, inputs: int, classes: int) -> 
         sizes, feedback=network.feedback, radius=setup.radius, bound="tight", tol=setup.tol
     )
     with torch.no_grad():
-        for layer in model.layers[1:]:
-            raw, limit = layer.raw, _limit(layer)  # type: ignore[union-attr]
-            raw *= max(1.0, 1.2 * limit / float(torch.linalg.matrix_norm(raw, 2)))
+        for layer in _couplings(model):
+            norm = float(torch.linalg.matrix_norm(layer.raw, 2))
+            layer.raw *= max(1.0, 1.2 * _limit(layer) / norm)
     return model
 
 
@@ -120,7 +120,7 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
         min(ours.times) / min(baseline.times),
         _median(ours.cpu_times) / _median(baseline.cpu_times),
         min(ours.times) / min(quick.times),
-        min(_reach(layer) for layer in model.layers[1:]),
+        min(_reach(layer) for layer in _couplings(model)),
         steps["free"],
         steps["nudged"],
         found.min_cosine,
@@ -129,14 +129,17 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
 
 
 @torch.no_grad()
-def _reach(layer: nn.Module) -> float:
-    norm = torch.linalg.matrix_norm(layer.weight.double(), 2)  # type: ignore[operator, union-attr]
-    return float(norm) / _limit(layer)
+def _reach(layer: Constrained) -> float:
+    return float(torch.linalg.matrix_norm(layer.weight.double(), 2)) / _limit(layer)
 
 
-def _limit(layer: nn.Module) -> float:
+def _couplings(model: HopfieldMLP) -> list[Constrained]:
+    return [layer for layer in model.layers if isinstance(layer, Constrained)]
+
+
+def _limit(layer: Constrained) -> float:
     """What the norm of this layer's weight stays below."""
-    return layer.constraints[0].radius  # type: ignore[index, union-attr, return-value]
+    return layer.constraints[0].radius  # type: ignore[return-value]
 
 
 def _median(values: list[float]) -> float:
