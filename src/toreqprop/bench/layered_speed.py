@@ -95,7 +95,7 @@ def at_its_bounds(setup: Setup, network: Network, inputs: int, classes: int) -> 
     with torch.no_grad():
         for layer in _couplings(model):
             norm = float(torch.linalg.matrix_norm(layer.raw, 2))
-            layer.raw *= max(1.0, 1.2 * _limit(layer) / norm)
+            layer.raw.mul_(max(1.0, 1.2 * _limit(layer) / norm))
     return model
 
 
