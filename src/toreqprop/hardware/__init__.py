@@ -1,6 +1,6 @@
-"""Circuits: networks as netlists, ngspice, and what differs from the drawing.
+"""Hardware: networks on chips with faults, networks as netlists, ngspice.
 
-Volts, siemens, amperes, ohms, farads and seconds throughout.
+Chips count in the units of the network; circuits in volts, siemens, amperes, ohms, farads, seconds.
 """
 
 from toreqprop.energies.circuits import (
@@ -11,31 +11,43 @@ from toreqprop.energies.circuits import (
     Tolerances,
     thermal_voltage,
 )
+from toreqprop.energies.devices import Analog, Binary, Converter, Device, Quantised, Ternary
 from toreqprop.hardware.circuit import Circuit, Noise
 from toreqprop.hardware.netlist import netlist
 from toreqprop.hardware.neuron_netlist import layered_netlist, looped_netlist
 from toreqprop.hardware.ngspice import Measured, Ngspice, SpiceError
 from toreqprop.hardware.resistive_netlist import resistive_netlist
 from toreqprop.hardware.transient import Settling, settle
+from toreqprop.models.on_chip import OnChip, on
 from toreqprop.solvers.circuits import BlockDescent, Newton
+from toreqprop.solvers.device_phases import DevicePhases
 
 __all__ = [
+    "Analog",
+    "Binary",
     "BlockDescent",
     "Circuit",
     "ConductanceNudge",
+    "Converter",
+    "Device",
+    "DevicePhases",
     "Diode",
     "Faults",
     "Measured",
     "Newton",
     "Ngspice",
     "Noise",
+    "OnChip",
+    "Quantised",
     "ResistiveNetwork",
     "Settling",
     "SpiceError",
+    "Ternary",
     "Tolerances",
     "layered_netlist",
     "looped_netlist",
     "netlist",
+    "on",
     "resistive_netlist",
     "settle",
     "thermal_voltage",

@@ -128,7 +128,7 @@ def _constant_push(nudge: Opposed) -> tuple[Tensor | None, Tensor] | None:
 
 def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
     """The solution, with what is wrong with its shift as a status."""
-    if not found.converged:
+    if found.status is not Status.CONVERGED:
         return found
     moved = [float(torch.linalg.vector_norm(shift)) for shift in found.shift]
     layer = _unresolved(found, both, moved)
