@@ -12,7 +12,9 @@ from toreqprop.energies.circuits import (
     thermal_voltage,
 )
 from toreqprop.energies.devices import Analog, Binary, Converter, Device, Quantised, Ternary
+from toreqprop.hardware.budget import Budget, budget
 from toreqprop.hardware.circuit import Circuit, Noise
+from toreqprop.hardware.limits import Limit
 from toreqprop.hardware.netlist import netlist
 from toreqprop.hardware.neuron_netlist import layered_netlist, looped_netlist
 from toreqprop.hardware.ngspice import Measured, Ngspice, SpiceError
@@ -26,6 +28,7 @@ __all__ = [
     "Analog",
     "Binary",
     "BlockDescent",
+    "Budget",
     "Circuit",
     "ConductanceNudge",
     "Converter",
@@ -33,6 +36,7 @@ __all__ = [
     "DevicePhases",
     "Diode",
     "Faults",
+    "Limit",
     "Measured",
     "Newton",
     "Ngspice",
@@ -44,6 +48,7 @@ __all__ = [
     "SpiceError",
     "Ternary",
     "Tolerances",
+    "budget",
     "layered_netlist",
     "looped_netlist",
     "netlist",
