@@ -45,10 +45,10 @@ class CenteredEP(ContrastiveEstimator):
     """The equilibria at +β and −β: two nudged relaxations, bias O(β²).
 
     Errors that both phases share, such as a free phase that was not quite finished, cancel.
-    ``swap=True`` draws anew at every backward pass which of the two comes first. In exact arithmetic
-    that is the same; on a chip on which the second phase differs from the first (an offset, a
-    drift), a bias becomes noise that averages out. The draw comes from the generator of `fit`, or
-    torch's global one elsewhere.
+    ``swap=True`` draws anew at every backward pass which of the two comes first. In exact
+    arithmetic that is the same; on a chip on which the second phase differs from the first (an
+    offset, a drift), a bias becomes noise that averages out. The draw comes from the generator of
+    `fit`, or torch's global one elsewhere.
     """
 
     beta: float = 0.01

@@ -13,6 +13,7 @@ from toreqprop.energies.circuits import (
 )
 from toreqprop.energies.devices import Analog, Binary, Converter, Device, Quantised, Ternary
 from toreqprop.hardware.budget import Budget, budget
+from toreqprop.hardware.chip_certificate import ChipCertificate
 from toreqprop.hardware.circuit import Circuit, Noise
 from toreqprop.hardware.limits import Limit
 from toreqprop.hardware.netlist import netlist
@@ -29,6 +30,7 @@ __all__ = [
     "Binary",
     "BlockDescent",
     "Budget",
+    "ChipCertificate",
     "Circuit",
     "ConductanceNudge",
     "Converter",

@@ -5,14 +5,14 @@ relative error of the gradient is, over the draws of the noise,
 
     error² = bias(β)² + (noise/β)² + noise₀² + resolution(β)² + (offset/β)²
 
-* bias(β): that of noiseless phases of the same length: O(β²), what has not settled, and what weights
-  that differ between the two directions leave at β → 0.
+* bias(β): that of noiseless phases of the same length: O(β²), what has not settled, and what
+  weights that differ between the two directions leave at β → 0.
 * noise: readings ``s + σξ`` go back into the network, ``δ ← J(δ + σξ)``, and are averaged; the
-  difference of two phases turns into a gradient through the local rule, divided by β. noise₀ is what
-  does not: the loss seen at a noisy reading, and the mean of both phases.
-* resolution(β): a converter with step Δ sees a difference D as ``Δ·⌊D/Δ⌋`` or one step more: variance
-  ``Δ²·φ(1 − φ)`` with φ the fractional part of D/Δ. Noise of rms σ before the converter is a dither:
-  it leaves ``exp(−4π²σ²/Δ²)`` of that, and adds the rest of Δ²/12 to what averages out.
+  difference of two phases turns into a gradient through the local rule, divided by β. noise₀ is
+  what does not: the loss seen at a noisy reading, and the mean of both phases.
+* resolution(β): a converter with step Δ sees a difference D as ``Δ·⌊D/Δ⌋`` or one step more:
+  variance ``Δ²·φ(1 − φ)`` with φ the fractional part of D/Δ. Noise of rms σ before the converter is
+  a dither: it leaves ``exp(−4π²σ²/Δ²)`` of that, and adds the rest of Δ²/12 to what averages out.
 * offset: what the second phase has and the first has not, passed through ``(1 − J)⁻¹``.
 """
 
@@ -47,8 +47,8 @@ from toreqprop.solvers.device_phases import drifted, phase_offsets
 BETAS = tuple(0.002 * 10 ** (k / 12) for k in range(37))
 """Nudges to choose from, 0.002 to 2."""
 
-PROBES = 8
-"""Draws of the linear theory's noise."""
+PROBES = 4
+"""Draws of the linear theory's noise; a gradient's norm sums over so many that few are enough."""
 
 MOST_BIAS, MOST_NOISE = 0.7, 4.0
 """Relative errors with which digits were still learnt: a systematic one turns the gradient by up to
@@ -146,9 +146,7 @@ def budget(
         _curve(OnChip(device, model.network), model, x, y, loss)
         for device in model.device.chips(chips)
     ]
-    curve = tuple(
-        (beta, _mean([points[k] for points in curves])) for k, beta in enumerate(BETAS)
-    )
+    curve = tuple((beta, _mean([points[k] for points in curves])) for k, beta in enumerate(BETAS))
     best = min(curve, key=lambda point: point[1].error)
     return Budget(best[0], best[1], curve)
 
@@ -198,8 +196,7 @@ class Moved:
     def of(response: Response, device: Device, generator: torch.Generator) -> Moved:
         return Moved(
             tuple(  # type: ignore[arg-type]
-                [_fluctuation(response, device, generator) for _ in range(PROBES)]
-                for _ in range(3)
+                [_fluctuation(response, device, generator) for _ in range(PROBES)] for _ in range(3)
             )
         )
 
@@ -235,9 +232,7 @@ def _fluctuation(response: Response, device: Device, generator: torch.Generator)
             )
         else:
             kick = zero
-        held = tuple(
-            rho * h + (1 - rho) * i + k for h, i, k in zip(held, image, kick, strict=True)
-        )
+        held = tuple(rho * h + (1 - rho) * i + k for h, i, k in zip(held, image, kick, strict=True))
         state = held
     return tuple(t / device.average for t in total)
 

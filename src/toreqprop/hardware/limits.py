@@ -25,9 +25,7 @@ class Limit(Enum):
 
     NOISE = "noise: average more readings, or use a stronger nudge"
     RESOLUTION = "the converters' resolution: use more bits, or a stronger nudge"
-    PHASE_OFFSET = (
-        "what changes between the phases: use CenteredEP(swap=True), or a stronger nudge"
-    )
+    PHASE_OFFSET = "what changes between the phases: use CenteredEP(swap=True), or a stronger nudge"
     ASYMMETRY = "weights that differ between the way up and the way down: match them"
     SETTLING = "phases that are read before they have settled: give them more time"
     BETA = "the nudge's own strength: use a weaker one"

@@ -51,8 +51,8 @@ class OnChip(EquilibriumModel):
         inner = network.field
         if isinstance(network, OnChip) or not isinstance(inner, Energy):
             raise UnsupportedModelError(
-                f"{type(network).__name__} with {type(inner).__name__} cannot be put on a chip: use "
-                "a network with an energy, such as HopfieldMLP or a symmetric LoopedMLP."
+                f"{type(network).__name__} with {type(inner).__name__} cannot be put on a chip: "
+                "use a network with an energy, such as HopfieldMLP or a symmetric LoopedMLP."
             )
         ideal = not list(device.faults())
         mismatched = bool(device.up_down) and not isinstance(inner, DenseEnergy)

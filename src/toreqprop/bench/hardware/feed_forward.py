@@ -54,7 +54,8 @@ def _upwards(chip: OnChip, x: Tensor) -> Tensor:
     if isinstance(field, DeviceField) and field.mismatched:
         params = params[: len(params) // 2]
     drive = stack.prepare(chip.field_input(x), params)
-    read, state = reading(chip.device), []
+    read = reading(chip.device)
+    state: list[Tensor] = []
     for layer in range(len(stack.couplings)):
         # Nothing comes from above: its place is never looked at on the way up.
         u = stack.rising(layer, (*state, x), drive)

@@ -128,7 +128,7 @@ def run(
     model: nn.Module
     if method in ("in situ", "frozen"):
         model = placed(network, device, recipe, data, chosen)
-        row["beta"] = model.gradient.beta
+        row["beta"] = getattr(model.gradient, "beta", None)
         if method == "frozen":
             for layer in network.layers[:-1]:
                 layer.requires_grad_(False)

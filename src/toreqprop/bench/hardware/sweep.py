@@ -1,4 +1,4 @@
-"""Accuracy against faults: every method on every chip, kept after each, so that it can be resumed."""
+"""Accuracy against faults: every method on every chip, kept after each, to be resumed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def search(base: Recipe, seeds: Sequence[int], on_trial: Callable[[Row], None]) 
     for (kind, method), rate, gain in itertools.product(kinds, LEARNING_RATES, GAINS):
         recipe = replace(base, learning_rate=rate, gain=gain)
         both = {"EP": recipe, "backprop": recipe}
-        scores = [
-            run(method, Device(), both, seed, validation_split)["accuracy"] for seed in seeds
-        ]
+        scores = [run(method, Device(), both, seed, validation_split)["accuracy"] for seed in seeds]
         trial = {
             "kind": kind, "learning_rate": rate, "gain": gain, "held_out": scores,
             "mean": sum(scores) / len(scores), "task": base.task,

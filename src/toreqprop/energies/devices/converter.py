@@ -15,7 +15,7 @@ MOST_BITS = 24
 
 @dataclass(frozen=True)
 class Converter:
-    """``q(s) = Δ·round(clip(s, ±limit)/Δ)`` with ``Δ = 2·limit/(2^bits − 2)``, zero among its values.
+    """``q(s) = Δ·round(clip(s, ±limit)/Δ)`` with ``Δ = 2·limit/(2^bits − 2)``; zero is a value.
 
     One bit keeps the sign. The same convention as the resolution ``1/(2^bits − 2)`` of aihwkit's
     ``IOParameters`` (``inp_res = 1/126`` for 7 bits), whose bound is ``limit`` here.

@@ -71,9 +71,9 @@ class Device:
 
         seed: of this chip.
 
-    Sources: spread, stuck devices and noise as in Gokmen and Vlasov 2016 (10.3389/fnins.2016.00333);
-    converters and read noise as in aihwkit's ``IOParameters`` (Rasch et al. 2021, 2104.02184); drift
-    and write noise as in Joshi et al. 2020 (10.1038/s41467-020-16108-9).
+    Sources: spread, stuck devices, noise as in Gokmen and Vlasov 2016 (10.3389/fnins.2016.00333);
+    converters and read noise as in aihwkit's ``IOParameters`` (Rasch et al. 2021, 2104.02184);
+    drift and write noise as in Joshi et al. 2020 (10.1038/s41467-020-16108-9).
     """
 
     weights: Store = Analog()

@@ -1,4 +1,4 @@
-"""An energy on a chip: neurons with gains and offsets of their own, weights that differ each way."""
+"""An energy on a chip: neurons with gains and offsets, weights that differ each way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from toreqprop.energies.base import Energy, Gradients, Layerwise, Pairs, Params, Signals, Wants
 from toreqprop.energies.devices.device import Device
-from toreqprop.energies.pairs import Signal
+from toreqprop.energies.pairs import Signal, center
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.solution import State
@@ -20,9 +20,9 @@ from toreqprop.solution import State
 class DeviceField(Energy):
     """``s_l = σ(g_l·u_l + t_l·o_l)`` with ``u_l`` of another energy, or of two of its weights.
 
-    Gains g and offsets o of neurons leave an energy, ``G' = (G(s) − t·o·s)/g``: EP stays exact. With
-    ``mismatched`` the parameters are given twice, first those of the way up, then those of the way
-    down; then there is none, and the rule that learns does not know.
+    Gains g and offsets o of neurons leave an energy, ``G' = (G(s) − t·o·s)/g``: EP stays exact.
+    With ``mismatched`` the parameters are given twice, first those of the way up, then those of the
+    way down; then there is none, and the rule that learns does not know.
     """
 
     inner: Energy
@@ -101,8 +101,7 @@ class DeviceField(Energy):
 
     def activate_layer(self, layer: int, preactivation: Signal) -> Signal:
         if self.device.neurons_differ:
-            like = getattr(preactivation, "center", preactivation)
-            gain, offset = self.neurons(layer, like)
+            gain, offset = self.neurons(layer, center(preactivation))
             preactivation = preactivation * gain + offset
         return self.inner.activate_layer(layer, preactivation)
 
@@ -141,7 +140,8 @@ class DeviceField(Energy):
         if not self.mismatched:
             return self.inner.energy_gradients(phases, weight, x, params, wants)
         up, down = self._ways(params)
-        asked = (wants[0], *(a or b for a, b in zip(*self._ways(wants[1:]), strict=True)))  # type: ignore[arg-type]
+        half = len(up)
+        asked = (wants[0], *map(any, zip(wants[1 : 1 + half], wants[1 + half :], strict=True)))
         found = self.inner.energy_gradients(phases, weight, x, up, asked)
         return (*found, *(None for _ in down))
 

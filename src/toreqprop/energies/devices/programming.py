@@ -49,9 +49,7 @@ def programmed(
     return found * half, found / half
 
 
-def _stuck(
-    device: Device, index: int, weight: Tensor, symmetric: bool
-) -> tuple[Tensor, Tensor]:
+def _stuck(device: Device, index: int, weight: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
     """Which weights are stuck, and where."""
     shape = tuple(weight.shape)
     draw = _mirrored(device.uniform("stuck", index, shape), symmetric).to(weight.device)

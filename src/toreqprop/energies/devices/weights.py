@@ -70,7 +70,7 @@ class Quantised(Store):
 
 @dataclass(frozen=True)
 class Ternary(Store):
-    """``α·sign(w)`` where ``|w| > threshold·mean|w|``, else 0; α is the mean of ``|w|`` where not 0.
+    """``α·sign(w)`` where ``|w| > threshold·mean|w|``, else 0; α is the mean of those ``|w|``.
 
     The rule of ternary weight networks (Li, Zhang and Liu 2016, arXiv 1605.04711), which is nearly
     the ternary matrix closest to w.
