@@ -15,7 +15,7 @@ from rich.progress import Progress
 from toreqprop import plots
 from toreqprop.atomic import write_atomically
 from toreqprop.bench.hardware import faults, report
-from toreqprop.bench.hardware.methods import METHODS, RECIPES, test_split
+from toreqprop.bench.hardware.methods import METHODS, RECIPES, final_split
 from toreqprop.bench.hardware.sweep import chosen, load
 from toreqprop.bench.hardware.sweep import sweep as run_sweep
 from toreqprop.errors import InvalidInputError
@@ -62,7 +62,7 @@ def budget(
     if figure is not None:
         check_format(figure)
         need_matplotlib()
-    recipe, data = _recipe(task), test_split(task, seed)
+    recipe, data = _recipe(task), final_split(task, seed)
     model = on(read_device(chip), recipe.network(seed))
     found = predict(model, data.x[:samples], data.y[:samples], loss=recipe.loss, chips=chips)
     if figure is not None:
@@ -185,7 +185,7 @@ def _points(names: list[str], chip: Path | None, noise_map: bool) -> tuple[fault
 def _map_errors(kept: dict[str, Any], recipe: Any) -> list[list[float]]:
     """The budget's error of every point of the map, before training, at its best β."""
     ready = chosen(recipe, kept["search"])["EP"]
-    data, errors = test_split(ready.task, 0), []
+    data, errors = final_split(ready.task, 0), []
     for point in faults.MAP:
         model = on(point.chip(0), ready.network(0))
         torch.manual_seed(0)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toreqprop.bench.hardware.methods import Recipe, Split, placed, test_split
+from toreqprop.bench.hardware.methods import Recipe, Split, final_split, placed
 from toreqprop.energies import Params, System
 from toreqprop.energies.devices import Device, DeviceField
 from toreqprop.energies.system import PairSystem
@@ -108,7 +108,7 @@ def learned(
     options: dict[str, Any] | None = None,
 ) -> tuple[OnChip, Split]:
     """A network trained in place; ``around`` may put something around its solver."""
-    data, network = test_split(recipe.task, seed), recipe.network(seed)
+    data, network = final_split(recipe.task, seed), recipe.network(seed)
     chip = placed(network, replace(device, seed=seed), recipe, data, options or {})
     if frozen:
         freeze(network)

@@ -87,7 +87,7 @@ class Split:
 
 
 @cache
-def test_split(task: str, seed: int) -> Split:
+def final_split(task: str, seed: int) -> Split:
     """Training against test data: for results."""
     data = get(task).load(seed, False)
     parts = (data.train_x, data.train_y, data.test_x, data.test_y)
@@ -97,7 +97,7 @@ def test_split(task: str, seed: int) -> Split:
 @cache
 def validation_split(task: str, seed: int) -> Split:
     """Training against held-out training data: for choices."""
-    whole = test_split(task, seed)
+    whole = final_split(task, seed)
     order = torch.randperm(len(whole.x), generator=torch.Generator().manual_seed(seed))
     count = int(HELD_OUT * len(order))
     held, used = order[:count], order[count:]
@@ -112,7 +112,7 @@ def run(
     device: Device,
     recipes: dict[str, Recipe],
     seed: int,
-    split: Splitter = test_split,
+    split: Splitter = final_split,
     options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train by one method for one chip and measure it there.

@@ -55,8 +55,7 @@ def chosen(base: Recipe, trials: Sequence[Row]) -> Recipes:
 def key_of(fault: Fault, method: str, recipes: Recipes, seed: int) -> str:
     """What a cell depends on: it is measured again where any of this has changed."""
     kind = "backprop" if "backprop" in method else "EP"
-    device = "" if method.startswith("clean") and not list(fault.device.faults()) else fault.device
-    content = [str(device), fault.options, method, asdict(recipes[kind]), seed]
+    content = [fault.name, str(fault.device), fault.options, method, asdict(recipes[kind]), seed]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
