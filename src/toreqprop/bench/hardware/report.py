@@ -33,12 +33,14 @@ RIVALS = ("clean EP", "clean backprop", "aware backprop")
 
 def summary(kept: Row) -> dict[str, Any]:
     """Rows by fault, in the order of the sweep, and the claims."""
+    measured = {row["fault"] for row in kept["cells"].values()}
+    names = [fault.name for fault in FAULTS]
+    names += sorted(name for name in measured if name.startswith("device "))
     rows = []
-    for fault in FAULTS:
-        found = scores(kept, fault.name)
-        if found:
-            figures = {m: asdict(summarise(list(found[m].values()))) for m in METHODS if m in found}
-            rows.append({"fault": fault.name, "scores": figures})
+    for name in (n for n in names if n in measured):
+        found = scores(kept, name)
+        figures = {m: asdict(summarise(list(found[m].values()))) for m in METHODS if m in found}
+        rows.append({"fault": name, "scores": figures})
     return {"task": kept["task"], "methods": list(METHODS), "rows": rows, "claims": claims(kept)}
 
 
