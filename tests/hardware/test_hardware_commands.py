@@ -100,8 +100,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """A recipe of one epoch, and a search of one trial."""
     recipe = Recipe(hidden=6, epochs=1, batch_size=256)
     monkeypatch.setitem(methods.RECIPES, "digits", recipe)
-    monkeypatch.setattr(sweep, "LEARNING_RATES", (0.03,))
+    monkeypatch.setattr(sweep, "LEARNING_RATES", (0.03, 0.03))
     monkeypatch.setattr(sweep, "GAINS", (5.0,))
+    monkeypatch.setattr(sweep, "RIVALS", {"clean backprop": (1,), "aware backprop": (1,)})
     return recipe
 
 

@@ -25,6 +25,12 @@ Recipes = dict[str, Recipe]
 
 LEARNING_RATES, GAINS = (0.003, 0.01, 0.03), (0.0, 5.0)
 
+RIVALS: dict[str, tuple[int, ...]] = {"clean backprop": (1,), "aware backprop": (1, 2)}
+"""Methods whose recipe is chosen for every fault, and how many times the epochs they may take."""
+
+OTHER_CHIPS = 1000
+"""Added to a seed: chips on which rivals' recipes are chosen, none of those they are tested on."""
+
 
 def search(base: Recipe, seeds: Sequence[int], on_trial: Callable[[Row], None]) -> list[Row]:
     """Every learning rate and loss for EP and backpropagation without faults, on held-out data."""
@@ -41,6 +47,34 @@ def search(base: Recipe, seeds: Sequence[int], on_trial: Callable[[Row], None]) 
         trials.append(trial)
         on_trial(trial)
     return trials
+
+
+def rival_search(method: Method, fault: Fault, base: Recipe, seeds: Sequence[int]) -> list[Row]:
+    """Recipes of a rival under one fault, on held-out data and on other chips than the test's."""
+    trials = []
+    for rate, gain, times in itertools.product(LEARNING_RATES[1:], GAINS, RIVALS[method]):
+        recipe = replace(base, learning_rate=rate, gain=gain, epochs=times * base.epochs)
+        scores = [
+            run(method, fault.chip(OTHER_CHIPS + s), {"backprop": recipe}, s, validation_split)[
+                "accuracy"
+            ]
+            for s in seeds
+        ]
+        trials.append(
+            {
+                "learning_rate": rate, "gain": gain, "epochs": recipe.epochs, "held_out": scores,
+                "mean": sum(scores) / len(scores),
+            }
+        )  # fmt: skip
+    return trials
+
+
+def rival(base: Recipe, trials: Sequence[Row]) -> Recipe:
+    """The best of a rival's search."""
+    best = max(trials, key=lambda t: t["mean"])
+    return replace(
+        base, learning_rate=best["learning_rate"], gain=best["gain"], epochs=best["epochs"]
+    )
 
 
 def chosen(base: Recipe, trials: Sequence[Row]) -> Recipes:
@@ -62,7 +96,7 @@ def key_of(fault: Fault, method: str, recipes: Recipes, seed: int) -> str:
 def load(path: Path) -> Row:
     """What a sweep has kept so far."""
     found = read_sealed(path) or {}
-    return {"search": found.get("search", []), "cells": found.get("cells", {}), **found}
+    return {"search": [], "rivals": {}, "cells": {}, **found}
 
 
 def sweep(
@@ -74,13 +108,22 @@ def sweep(
     on_news: Callable[[str], None] = lambda text: None,
     search_seeds: Sequence[int] = (0, 1, 2),
 ) -> Row:
-    """Measure what is missing in ``path``, fault by fault, writing after every cell."""
+    """Measure what is missing in ``path``, fault by fault, writing after every cell.
+
+    EP's recipe is chosen once, without faults; those of backpropagation for every fault.
+    """
     kept, code = load(path), commit()
     if not kept["search"]:
         kept["search"] = search(base, search_seeds, lambda t: on_news(f"search {t['kind']}"))
         _write(path, kept, base, code)
     recipes = chosen(base, kept["search"])
-    for fault, seed, method in itertools.product(faults, seeds, methods):
+    for fault, method, seed in itertools.product(faults, methods, seeds):
+        if method in RIVALS:
+            name = f"{fault.name}: {method}"
+            if name not in kept["rivals"]:
+                on_news(f"search {name}")
+                kept["rivals"][name] = rival_search(method, fault, base, search_seeds[:2])
+            recipes = {**recipes, "backprop": rival(base, kept["rivals"][name])}
         key = key_of(fault, method, recipes, seed)
         if key in kept["cells"]:
             on_news(f"{fault.name}: {method}, seed {seed} (kept)")
