@@ -131,7 +131,8 @@ def sweep(
         started = time.perf_counter()
         torch.manual_seed(seed)
         row = run(method, fault.chip(seed), recipes, seed, options=fault.options)
-        row |= {"fault": fault.name, "seconds": round(time.perf_counter() - started, 2)}
+        spent = round(time.perf_counter() - started, 2)
+        row |= {"fault": fault.name, "seconds": spent, "commit": code}
         kept["cells"][key] = row
         _write(path, kept, base, code)
         on_news(f"{fault.name}: {method}, seed {seed}: {row['accuracy']:.1f} %")
