@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from toreqprop import checks
 from toreqprop.atomic import write_atomically
 from toreqprop.energies import ACTIVATIONS, POOLINGS
-from toreqprop.energies.circuits import Diode, Tolerances
+from toreqprop.energies.circuits import Diode
 from toreqprop.energies.devices import STORES, Converter, Device
 from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.frugal import build_within
@@ -49,7 +49,6 @@ ROLES: dict[str, tuple[type, ...]] = {
     "pooling": tuple(POOLINGS.values()),
     "activation": tuple(ACTIVATIONS.values()),
     "diode": (Diode,),
-    "tolerances": (Tolerances,),
     "device": (Device,),
     "weights": tuple(STORES.values()),
     "states": (Converter,),

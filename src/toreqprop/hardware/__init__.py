@@ -8,7 +8,6 @@ from toreqprop.energies.circuits import (
     Diode,
     Faults,
     ResistiveNetwork,
-    Tolerances,
     thermal_voltage,
 )
 from toreqprop.energies.devices import Analog, Binary, Converter, Device, Quantised, Ternary
@@ -49,7 +48,6 @@ __all__ = [
     "Settling",
     "SpiceError",
     "Ternary",
-    "Tolerances",
     "budget",
     "layered_netlist",
     "looped_netlist",

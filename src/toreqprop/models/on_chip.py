@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from toreqprop.gradients import CenteredEP
 from toreqprop.models.base import EquilibriumModel
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.resistive_mlp import ResistiveMLP
 from toreqprop.solution import State
 from toreqprop.solvers import DevicePhases
 
@@ -191,21 +192,46 @@ NUDGE = 0.2
 drowns. `toreqprop.hardware.budget` says which is best."""
 
 
-def on(device: Device, model: EquilibriumModel, *, beta: float | None = None) -> OnChip:
+@overload
+def on(  # type: ignore[overload-overlap]
+    device: Device, model: ResistiveMLP, *, beta: float | None = None
+) -> ResistiveMLP: ...
+
+
+@overload
+def on(device: Device, model: EquilibriumModel, *, beta: float | None = None) -> OnChip: ...
+
+
+def on(
+    device: Device, model: EquilibriumModel, *, beta: float | None = None
+) -> OnChip | ResistiveMLP:
     """The model on a chip; its parameters are shared with it.
 
     ``beta`` is the nudge of `CenteredEP` there; None keeps the model's estimator, but for chips
-    that are read with noise, coarsely, or for a limited time: these get `NUDGE`.
+    that are read with noise, coarsely, or for a limited time: these get `NUDGE`. A resistive
+    network is a circuit already: its parts get the faults.
 
     Raises:
         UnsupportedModelError: the model has no energy.
+        InvalidInputError: a circuit has no place for one of the faults.
     """
+    if isinstance(model, ResistiveMLP):
+        return _circuit(device, model, beta)
     found = OnChip(device, model)
     if beta is not None:
         found.gradient = CenteredEP(beta)
     elif device.moving and isinstance(found.gradient, CenteredEP) and found.gradient.beta < NUDGE:
         found.gradient = CenteredEP(NUDGE, swap=found.gradient.swap)
     return found
+
+
+def _circuit(device: Device, model: ResistiveMLP, beta: float | None) -> ResistiveMLP:
+    checks.instance("device", device, Device, "use toreqprop.hardware.Device()")
+    chip = ResistiveMLP(**{**model.config(), "device": device}).to(next(model.parameters()))
+    chip.crossbars = model.crossbars
+    if beta is not None:
+        chip.gradient = CenteredEP(beta)
+    return chip
 
 
 def _models() -> dict[str, type[EquilibriumModel]]:
