@@ -125,8 +125,8 @@ def sweep(
     \b
     Examples:
       toreqprop hardware sweep
-      toreqprop hardware sweep --fault "stuck weights" --seeds 3
-      toreqprop hardware sweep --device chip.toml --method "in situ"
+      toreqprop hardware sweep --fault drift --seeds 3
+      toreqprop hardware sweep --device chip.toml --method frozen
       toreqprop hardware sweep --map --seeds 2
       toreqprop hardware sweep --report
     """
