@@ -89,6 +89,18 @@ def test_training_on_a_chip_resumes_bit_for_bit(chip: Path, tmp_path: Path) -> N
         assert torch.equal(a, b)
 
 
+def test_a_chip_is_certified_from_the_command_line(chip: Path) -> None:
+    words = ["certify", "--model", "hopfield", "--hidden", "6", "--epochs", "0", "--batch", "16"]
+    words += ["--device", str(chip), "--beta", "0.2"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 1  # noise of 0.05, read twice, is no certificate of 0.99
+    assert "limited by" in shown.output.replace("\n", " ")
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert found["limit"] in ("NOISE", "BETA", "SETTLING")
+    assert found["noise"] > 0
+    assert {"cosine_low", "snr"} <= set(found["tensors"][0])
+
+
 def test_a_network_without_a_relaxation_is_refused(chip: Path) -> None:
     words = ["train", "digits", "--model", "backprop", "--device", str(chip)]
     with pytest.raises(InvalidInputError, match="settles"):

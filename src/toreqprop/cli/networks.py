@@ -36,7 +36,7 @@ def solver(name: str) -> Solver:
     return known[name]()
 
 
-def placed(net: nn.Module, file: Path, beta: float | None) -> nn.Module:
+def placed(net: nn.Module, file: Path, beta: float | None) -> EquilibriumModel:
     """The model on the chip that a file describes; a nudge that was given stays."""
     if not isinstance(net, EquilibriumModel):
         raise InvalidInputError("Only a network that settles can be put on a chip: choose another.")
