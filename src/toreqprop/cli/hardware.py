@@ -107,6 +107,7 @@ def sweep(
         Path | None, typer.Option("--device", help="A TOML file: this device instead of faults.")
     ] = None,
     method: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}.")] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="Seeds, and as many chips.", min=1)] = 10,
     noise_map: Annotated[
         bool, typer.Option("--map", help="Noise against resolution, in situ.")
@@ -143,7 +144,7 @@ def sweep(
                 progress.update(bar, description=text, advance=0 if text.startswith("s") else 1)
 
             methods = METHODS[:1] if noise_map else chosen_methods
-            run_sweep(path, recipe, points, methods, range(seeds), news)
+            run_sweep(path, recipe, points, methods, range(seed, seed + seeds), news)
     kept = load(path)
     if not kept["cells"]:
         raise InvalidInputError(f"Nothing was measured in {path} yet: leave out --report.")
