@@ -338,6 +338,8 @@ def budget_grid_table() -> list[str]:
 
 def devices_map() -> list[str]:
     """Accuracy in place against noise and resolution."""
+    if not (RESULTS / "hardware" / "digits-map.json").exists():
+        return ["Not measured yet: `toreqprop hardware sweep --map`."]
     return device_report.map_lines(load("hardware/digits-map.json"))
 
 

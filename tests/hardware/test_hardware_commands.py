@@ -174,7 +174,8 @@ def test_claims_are_judged_by_their_intervals() -> None:
     rows = cells({"in situ": [95, 96, 97], "clean EP": [90, 91, 92]}, fault)
     rows += cells({"clean backprop": [90, 96, 99], "aware backprop": [97, 98, 99]}, fault)
     rows += cells({"in situ": [96, 97, 98]}, "none")
-    rows += cells({"in situ": [95.5, 96, 97.5]}, "read noise, averaged 0.2")
+    rows += cells({"in situ": [95.6, 96.6, 97.7]}, "read noise, averaged 0.2")
+    rows += cells({"in situ": [93, 97, 98]}, "weights 4 bit, states 8 bit")
     kept = {"task": "digits", "cells": dict(enumerate(rows))}
     verdicts = {c["claim"]: c["verdict"] for c in report.claims(kept)}
     assert verdicts[f"{fault}: in situ beats clean EP deployed"] == "PASS"
@@ -183,6 +184,8 @@ def test_claims_are_judged_by_their_intervals() -> None:
     assert verdicts["weights 2 bit: in situ beats clean EP deployed"] == "NOT RUN"
     within = "read noise, averaged 0.2: in situ within 1 point(s) of no fault"
     assert verdicts[within] == "PASS"
+    within = "weights 4 bit, states 8 bit: in situ within 1 point(s) of no fault"
+    assert verdicts[within] == "FAIL"  # one point on average, but nobody knows
 
 
 def test_choices_never_see_test_data() -> None:
