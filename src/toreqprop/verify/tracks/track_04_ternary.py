@@ -30,6 +30,7 @@ def run(context: Context) -> Measurements:
         if context.sabotaged("quantiser bypassed in the nudged phase"):
             cheat = other_weights(chip.network.system_parameters)
             chip.solver = Around(inner=chip.solver, change=cheat)
+            chip.on_failure = "ignore"  # the library itself would say that something is odd
 
     found: dict[str, list[Accuracy]] = {"ternary": [], "float": []}
     cosines = []
