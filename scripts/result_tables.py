@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.bench.bounds import BOUNDS
+from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import title
 from toreqprop.hardware import PRESETS, PulsedDevice
+from toreqprop.sealed import read_sealed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -351,9 +353,52 @@ def pulsed_table() -> list[str]:
     ]
 
 
+def sealed(name: str) -> Report:
+    """What a sweep of devices has kept."""
+    found = read_sealed(RESULTS / "hardware" / name)
+    if found is None:
+        raise FileNotFoundError(f"results/hardware/{name} is missing or damaged")
+    return found
+
+
+def budget_grid_table() -> list[str]:
+    """Predicted against measured gradient errors, a row for each device."""
+    found = load("hardware/budget.json")
+    lines = ["| device | best β | predicted / measured at β/3 | at β | at 3β | limit |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in found["rows"]:
+        cells = [f"{p['predicted']:.2g} / {p['measured']:.2g}" for p in row["points"]]
+        best = row["points"][1]["beta"]
+        words = " | ".join([row["device"], f"{best:.2g}", *cells, row["limit"]])
+        lines.append(f"| {words} |")
+    points = sum(len(row["points"]) for row in found["rows"])
+    return [
+        *lines, "",
+        f"Worst factor over {points} points: {found['worst_factor']:.2f} (`{found['command']}`).",
+    ]  # fmt: skip
+
+
+def devices_map() -> list[str]:
+    """Accuracy in place against noise and resolution."""
+    if not (RESULTS / "hardware" / "digits-map.json").exists():
+        return ["Not measured yet: `toreqprop hardware sweep --map`."]
+    return device_report.map_lines(load("hardware/digits-map.json"))
+
+
 BLOCKS = {
     "pulsed-presets": presets_table,
     "pulsed": pulsed_table,
+    "budget-grid": budget_grid_table,
+    "devices": lambda: device_report.table_lines(device_report.summary(sealed("digits.json"))),
+    "devices-claims": lambda: device_report.claim_lines(
+        device_report.summary(sealed("digits.json"))
+    ),
+    "devices-mnist": lambda: [
+        *device_report.table_lines(device_report.summary(sealed("mnist.json"))),
+        "",
+        *device_report.claim_lines(device_report.summary(sealed("mnist.json"))),
+    ],
+    "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import toreqprop as teq
 from tests.nonsense import meanings, unrefused
@@ -35,6 +36,7 @@ SYSTEM = energies.System.bind(MODEL.field, X, PARAMS)
 STATE = (torch.zeros(2, 5),)
 FREE = solvers.relax(SYSTEM, teq.FixedPoint()).state
 NUDGE = energies.LinearNudge(STATE, 0.1)
+CHIP = hardware.on(hardware.Device(read_noise=0.1), teq.HopfieldMLP([6, 5, 3], output="free"))
 RESISTIVE = teq.ResistiveMLP([6, 5, 3]).double()
 CONDUCTANCES = tuple(g.detach() for g in RESISTIVE.system_parameters())
 HEAD = (torch.randn(4, 4), torch.randn(4, 4), torch.randn(2, 3, 3))
@@ -151,19 +153,37 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
         "input_gain": 1.0, "inverting": True, "upper_bias": True, "capacitance": 1e-12,
         "celsius": 27.0,
     },
-    hardware.Tolerances: {
-        "conductance": 0.1, "saturation": 0.1, "up": 0.1, "down": 0.1, "offset": 0.1, "wire": 1.0,
-        "amplifier_time": 0.0, "seed": 0,
+    hardware.Analog: {"limit": 1.0},
+    hardware.Binary: {},
+    hardware.Ternary: {"threshold": 0.7},
+    hardware.Quantised: {"bits": 4, "limit": 1.0},
+    hardware.Converter: {"bits": 8, "limit": 1.0},
+    hardware.Device: {
+        "weights": hardware.Quantised(4), "write_noise": 0.1, "spread": 0.1, "stuck": 0.1,
+        "stuck_at": "zero", "up_down": 0.1, "drift": 0.1, "age": 1.0,
+        "states": hardware.Converter(8), "read_noise": 0.1, "thermal_noise": 0.1,
+        "time_step": 0.1, "neuron_gain": 0.1, "neuron_offset": 0.1,
+        "inputs": hardware.Converter(8), "settle": 9, "settle_free": 9, "average": 2,
+        "phase_offset": 0.1, "diode_spread": 0.1, "wire": 1.0, "amplifier_time": 0.1, "seed": 0,
     },
+    hardware.DevicePhases: dict(LOOP),
+    hardware.OnChip: {"device": hardware.Device(), "network": MODEL, "options": None},
+    hardware.budget: {
+        "model": CHIP, "x": X, "y": torch.tensor([0, 1]), "loss": F.cross_entropy, "chips": 1,
+    },
+    hardware.on: {"device": hardware.Device(), "model": MODEL, "beta": 0.1},
     hardware.layered_netlist: {
         "layers": [(torch.randn(5, 6), torch.zeros(5)), (torch.randn(3, 5), torch.zeros(3))],
         "x": X, "feedback": 0.5, "nudge": [torch.zeros(2, 5), torch.zeros(2, 3)], **NETLIST,
         "celsius": 27.0, "readout": (torch.randn(2, 3), torch.zeros(2)),
+        "gains": [(torch.ones(n), torch.zeros(n)) for n in (5, 3)],
+        "downward": [torch.randn(5, 6), torch.randn(3, 5)],
     },
     hardware.looped_netlist: {
         "weight_in": PARAMS[0], "bias": PARAMS[1], "weight_rec": PARAMS[2], "x": X,
         "nudge": torch.zeros(2, 5), **NETLIST, "celsius": 27.0,
         "readout": (torch.randn(2, 5), torch.zeros(2)),
+        "gains": [(torch.ones(5), torch.zeros(5))],
     },
     hardware.netlist: {"model": MODEL, "x": X, **NETLIST},
     hardware.resistive_netlist: {
@@ -196,7 +216,7 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     **{preset: {"seed": 0} for preset in hardware.PRESETS.values()},
 }  # fmt: skip
 
-FUNCTIONS = {"cost", "asymmetry", "report"}
+FUNCTIONS = {"cost", "asymmetry", "report", "loss"}
 """Arguments that are functions: what they raise themselves is theirs."""
 
 SIGNED = {
@@ -211,9 +231,10 @@ SIGNED = {
 
 ZERO = {
     "Skip.source", "System.contraction", "System.bind.contraction", "spectral_bound.sharpen",
+    "Ternary.threshold",
     "ConvolutionCoupling.padding", "SequenceConvolutionCoupling.padding", "Noise.seed",
     "ResistiveNetwork.clamp", "ResistiveNetwork.bias", "Faults.wire", "Faults.amplifier_time",
-    *(f"Tolerances.{name}" for name in inspect.signature(hardware.Tolerances).parameters),
+    *(f"Device.{name}" for name in inspect.signature(hardware.Device).parameters),
     *(f"LinearStep.{name}" for name in GOOD[hardware.LinearStep]),
     *(f"PulsedDevice.{name}" for name in GOOD[hardware.PulsedDevice] if name != "dw_min"),
     *(f"{name}.seed" for name in ("PulsedUpdates", "ReRam", *hardware.PRESETS)),
@@ -224,7 +245,7 @@ INFINITE = {"ClippedReLU.height"}
 """Numbers that may be infinite."""
 
 RESULTS = {
-    "DenseParams", "Measured", "Settling",
+    "DenseParams", "Measured", "Settling", "Budget", "ChipCertificate", "DeviceField",
     "DiodePair", "NodeLaw", "ResistiveEnergy", "Wired",
 }  # fmt: skip
 """What the library makes and hands out: containers, and parts of a circuit."""

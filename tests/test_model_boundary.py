@@ -80,7 +80,7 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
         teq.ResistiveMLP,
         {"sizes": [6, 5, 3], "gain": 4.0, "diode": None, "clamp": 0.0, "bias": 1.0}
         | {"input_gain": None, "output_gain": None, "inverting": True, "upper_bias": True}
-        | {"unit": 1e-5, "low": 0.01, "high": 100.0, "tolerances": None, "capacitance": 1e-12}
+        | {"unit": 1e-5, "low": 0.01, "high": 100.0, "device": None, "capacitance": 1e-12}
         | {"celsius": 27.0, **COMMON},
         X,
     ),

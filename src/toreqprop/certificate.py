@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -20,6 +21,7 @@ from toreqprop.gradients import ESTIMATORS, GradientEstimator, ImplicitGradient,
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel
 from toreqprop.models.base import unchanged_buffers
+from toreqprop.private_generator import noise_from
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Anderson
 
@@ -142,6 +144,10 @@ class Certificate:
         return self.verdict
 
 
+CERTIFIERS: dict[type[EquilibriumModel], Callable[..., Certificate | None]] = {}
+"""Models whose gradients are certified in a way of their own; None leaves it to `certify`."""
+
+
 def certify(
     model: EquilibriumModel,
     x: Tensor,
@@ -161,9 +167,14 @@ def certify(
     Raises:
         InvalidInputError: the loss is not finite.
     """
-    _check(model, x, y, loss)
+    own = CERTIFIERS.get(type(model))
+    with nullcontext() if own is None else noise_from(torch.Generator().manual_seed(0)):
+        check_problem(model, x, y, loss)
     checks.number("min_cosine", min_cosine)
     checks.number("max_norm_error", max_norm_error, 0)
+    special = None if own is None else own(model, x, y, loss, min_cosine, max_norm_error)
+    if special is not None:
+        return special
     with unchanged_buffers(model):
         return _certificate(model, x, y, loss, min_cosine, max_norm_error)
 
@@ -235,7 +246,7 @@ def _backprop_cosine(
     return min(_compare(n, found.gradients[n], g, 0, 0).cosine for n, g in both)
 
 
-def _check(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:
+def check_problem(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:
     """Refuse what cannot be certified, with what to give instead."""
     checks.instance("model", model, EquilibriumModel, "only these have a relaxation to certify")
     model.check_input(x)

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from toreqprop import checks
 from toreqprop.atomic import write_atomically
 from toreqprop.energies import ACTIVATIONS, POOLINGS
-from toreqprop.energies.circuits import Diode, Tolerances
+from toreqprop.energies.circuits import Diode
+from toreqprop.energies.devices import STORES, Converter, Device
 from toreqprop.errors import CheckpointError, InvalidInputError
 from toreqprop.frugal import build_within
 from toreqprop.gradients import ESTIMATORS
@@ -48,7 +49,9 @@ ROLES: dict[str, tuple[type, ...]] = {
     "pooling": tuple(POOLINGS.values()),
     "activation": tuple(ACTIVATIONS.values()),
     "diode": (Diode,),
-    "tolerances": (Tolerances,),
+    "device": (Device,),
+    "weights": tuple(STORES.values()),
+    "states": (Converter,),
 }
 """The objects a model's configuration may hold, by the name of the setting."""
 
@@ -228,6 +231,8 @@ def decode(value: Any) -> Any:
 def _check_roles(config: dict[str, Any]) -> None:
     """Refuse a component where another kind belongs: a solver as the gradient, and so on."""
     for setting, value in config.items():
+        if isinstance(value, dict):
+            _check_roles(value)
         kinds = ROLES.get(setting, ())
         for item in value if isinstance(value, list) else [value]:
             fits = isinstance(item, kinds) if kinds else type(item) not in COMPONENTS.values()

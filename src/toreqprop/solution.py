@@ -19,6 +19,7 @@ class Status(Enum):
     """How a relaxation ended; the value is the sentence a user reads."""
 
     CONVERGED = "the relaxation reached its tolerance"
+    MEASURED = "a chip was read after the time it was given; nothing says that it had settled"
     MAX_STEPS = (
         "the relaxation stopped at max_steps before reaching its tolerance: raise max_steps, "
         "raise tol, keep spectral_norm=True, or use solver=Anderson()"
@@ -75,8 +76,9 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """True if every sample reached the tolerance, and nothing else is wrong."""
-        return self.status is Status.CONVERGED
+        """True if every sample reached the tolerance, or was to be read without one, and nothing
+        else is wrong."""
+        return self.status in (Status.CONVERGED, Status.MEASURED)
 
     @property
     def worst_residual(self) -> float:

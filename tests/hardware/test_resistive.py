@@ -18,7 +18,9 @@ from toreqprop.bench.circuits.gradients import (
 )
 from toreqprop.bench.circuits.random_circuits import TIGHT, difference, random_circuit
 from toreqprop.energies import System
-from toreqprop.energies.circuits import DiodePair, Faults, Tolerances
+from toreqprop.energies.circuits import DiodePair, Faults
+from toreqprop.energies.circuits.faults import draw
+from toreqprop.energies.devices import Device
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients import ESTIMATORS
 from toreqprop.hardware import BlockDescent, ResistiveNetwork
@@ -48,7 +50,7 @@ def test_general_methods_find_the_same_voltages(solver: teq.FixedPoint) -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.4])
 def test_the_map_follows_from_the_energy(inverting: bool, spread: float) -> None:
     """``∂E/∂v = G' − u``, whatever the voltages, also with faults that keep an energy."""
-    faults = Tolerances(conductance=spread, saturation=spread, offset=0.1 * spread, seed=1)
+    faults = Device(spread=spread, diode_spread=spread, neuron_offset=0.1 * spread, seed=1)
     model, x, _ = small_circuit(
         (3, 5, 4, 2), faults, inverting=inverting, upper_bias=True, clamp=0.1
     )
@@ -85,10 +87,10 @@ def test_both_nudges_give_one_gradient() -> None:
         torch.testing.assert_close(model.unit * a, b, rtol=0, atol=1e-5 * float(b.abs().max()))
 
 
-@pytest.mark.parametrize("kind", ["conductance", "saturation", "offset", "wire"])
+@pytest.mark.parametrize("kind", ["spread", "diode_spread", "neuron_gain", "neuron_offset", "wire"])
 def test_faults_that_keep_an_energy_keep_the_gradient(kind: str) -> None:
     size = 200.0 if kind == "wire" else 0.3
-    model, x, target = small_circuit((3, 4, 2), Tolerances(**{kind: size}, seed=1))
+    model, x, target = small_circuit((3, 4, 2), Device(**{kind: size}, seed=1))
     model.gradient = teq.CenteredEP(1e-4)
     expected = finite_differences(model, x, target)
     # The circuit measures the slope by what is really there: the chain rule back to what is set.
@@ -102,7 +104,7 @@ def test_faults_that_keep_an_energy_keep_the_gradient(kind: str) -> None:
 def test_an_error_of_the_feedback_gain_bends_the_gradient() -> None:
     measured = []
     for spread in (0.05, 1.0):
-        model, x, target = small_circuit((3, 4, 2), Tolerances(down=spread, seed=1))
+        model, x, target = small_circuit((3, 4, 2), Device(up_down=spread, seed=1))
         found = slopes(model, x, target)
         measured.append(cosine(found, finite_differences(model, x, target)))
     assert 1 > measured[0] > 0.999 > 0.9 > measured[1]
@@ -190,8 +192,8 @@ def test_conductances_stay_in_range_and_can_return() -> None:
 
 def test_faults_are_drawn_independently_of_each_other() -> None:
     network = ResistiveNetwork((4, 6, 3))
-    alone = Tolerances(saturation=0.7, seed=5).draw(network)
-    together = Tolerances(conductance=0.4, saturation=0.7, up=0.1, seed=5).draw(network)
+    alone = draw(Device(diode_spread=0.7, seed=5), network)
+    together = draw(Device(spread=0.4, diode_spread=0.7, neuron_gain=0.1, seed=5), network)
     assert alone.saturation is not None
     assert together.saturation is not None
     assert torch.equal(alone.saturation[0], together.saturation[0])
@@ -201,10 +203,10 @@ def test_faults_are_drawn_independently_of_each_other() -> None:
 def test_a_mismatched_circuit_is_kept_in_a_checkpoint(tmp_path: object) -> None:
     from toreqprop import checkpoint
 
-    model, x, _ = small_circuit(tolerances=Tolerances(conductance=0.4, offset=0.05, seed=3))
+    model, x, _ = small_circuit(device=Device(spread=0.4, neuron_offset=0.05, seed=3))
     checkpoint.save(tmp_path, checkpoint.Checkpoint(model))  # type: ignore[arg-type]
     again = checkpoint.load(tmp_path).model  # type: ignore[arg-type]
-    assert again.tolerances == model.tolerances
+    assert again.device == model.device
     # Its faults are drawn again, in double precision, where the model's were rounded to single.
     assert states_apart(again.equilibrium(x).state, model.equilibrium(x).state) < 1e-6
 
@@ -251,7 +253,20 @@ def test_bad_faults_are_refused() -> None:
     network = ResistiveNetwork((4, 6, 3))
     with pytest.raises(InvalidInputError, match=r"faults\.up"):
         Faults(up=(torch.ones(2),)).check(network)
-    with pytest.raises(InvalidInputError, match="spread"):
-        Tolerances(up=-0.1)
+    with pytest.raises(InvalidInputError, match="neuron_gain"):
+        Device(neuron_gain=-0.1)
     with pytest.raises(InvalidInputError, match="wire"):
-        Tolerances(wire=-1.0)
+        Device(wire=-1.0)
+    with pytest.raises(InvalidInputError, match="no place for read_noise"):
+        teq.hardware.on(Device(read_noise=0.1), teq.ResistiveMLP([4, 6, 3]))
+
+
+def test_a_circuit_on_a_chip_shares_its_conductances() -> None:
+    """As any network on a chip: the optimizer moves what is written."""
+    model, x, _ = small_circuit()
+    device = Device(spread=0.4, diode_spread=0.7, neuron_offset=0.05, seed=3)
+    chip = teq.hardware.on(device, model)
+    assert [id(p) for p in chip.parameters()] == [id(p) for p in model.parameters()]
+    expected, _, _ = small_circuit(device=device)
+    assert states_apart(chip.equilibrium(x).state, expected.equilibrium(x).state) < 1e-6
+    assert states_apart(chip.equilibrium(x).state, model.equilibrium(x).state) > 1e-3

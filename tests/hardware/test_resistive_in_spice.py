@@ -17,7 +17,7 @@ from toreqprop.bench.circuits.gradients import (
     states_apart,
 )
 from toreqprop.bench.circuits.random_circuits import TIGHT, difference, random_circuit
-from toreqprop.energies.circuits import Tolerances
+from toreqprop.energies.devices import Device
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.hardware import Ngspice, ResistiveNetwork, netlist, resistive_netlist, settle
 
@@ -29,11 +29,13 @@ def test_pytorch_and_spice_agree(ngspice: Ngspice, seed: int) -> None:
     assert difference(circuit.voltages(TIGHT), circuit.voltages(ngspice)) < 1e-10
 
 
-@pytest.mark.parametrize("kind", ["conductance", "saturation", "up", "down", "offset", "wire"])
+@pytest.mark.parametrize(
+    "kind", ["spread", "diode_spread", "neuron_gain", "up_down", "neuron_offset", "wire"]
+)
 def test_every_fault_is_the_same_in_both_simulations(ngspice: Ngspice, kind: str) -> None:
     """And it is a fault: the voltages are not those of the circuit as drawn."""
     size = 50.0 if kind == "wire" else 0.3
-    model, x, _ = small_circuit(tolerances=Tolerances(**{kind: size}, seed=2))
+    model, x, _ = small_circuit(device=Device(**{kind: size}, seed=2))
     expected = model.equilibrium(x).state
     model.solver = ngspice
     assert states_apart(expected, model.equilibrium(x).state) < 1e-10
@@ -58,8 +60,8 @@ def test_norton_equivalent_is_exact(ngspice: Ngspice) -> None:
 
 
 def test_measured_rails_are_those_the_rule_uses(ngspice: Ngspice) -> None:
-    faults = Tolerances(up=0.2, offset=0.05, seed=1)
-    model, x, _ = small_circuit(tolerances=faults, inverting=True, upper_bias=True)
+    faults = Device(neuron_gain=0.2, neuron_offset=0.05, seed=1)
+    model, x, _ = small_circuit(device=faults, inverting=True, upper_bias=True)
     measured = ngspice.operating_points(netlist(model, x)).voltages
     expected = model.network.rails(x, model.equilibrium(x).state, model.faults)[1].detach()
     assert float((measured["rails2"] - expected).abs().max()) < 1e-10
@@ -120,7 +122,7 @@ def test_both_simulations_settle_alike_in_time(ngspice: Ngspice) -> None:
     model, x, _ = small_circuit()
     unit = netlist(model, x).time_constant
     for slow in (0.0, 3.0):
-        model, x, _ = small_circuit(tolerances=Tolerances(amplifier_time=slow * unit))
+        model, x, _ = small_circuit(device=Device(amplifier_time=slow * unit))
         measured = ngspice.transient(netlist(model, x[2:3]), unit / 40, 40 * unit)
         mine = settle(model, x[2:3], span=40, step=0.02)
         assert mine.unit == pytest.approx(unit)
@@ -140,7 +142,7 @@ def test_both_simulations_settle_alike_in_time(ngspice: Ngspice) -> None:
 
 
 def test_names_lead_back_to_layer_and_unit() -> None:
-    faults = Tolerances(conductance=0.1, saturation=0.1, up=0.1, offset=0.1, wire=5.0)
+    faults = Device(spread=0.1, diode_spread=0.1, neuron_gain=0.1, neuron_offset=0.1, wire=5.0)
     model, x, _ = small_circuit((2, 3, 2), faults, inverting=True, upper_bias=True)
     circuit = netlist(model, x)
     values = {card.split()[0]: card.split() for card in circuit.cards if card}

@@ -18,6 +18,7 @@ from toreqprop.cli import (
     data,
     depth,
     estimators,
+    hardware,
     info,
     memory,
     plot,
@@ -90,6 +91,7 @@ def settings(
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.add_typer(circuit.app, name="circuit")
+app.add_typer(hardware.app, name="hardware")
 app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)

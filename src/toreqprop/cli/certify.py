@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -14,6 +15,7 @@ from toreqprop.certificate import Certificate
 from toreqprop.certificate import certify as run_certificate
 from toreqprop.cli import networks
 from toreqprop.errors import InvalidInputError
+from toreqprop.hardware.chip_certificate import ChipCertificate, TensorOnChip
 from toreqprop.models import MODELS, EquilibriumModel
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit
@@ -39,6 +41,9 @@ def certify(
     feedback: Annotated[
         float | None, typer.Option(help="Strength of the way back between layers.")
     ] = None,
+    device: Annotated[
+        Path | None, typer.Option(help="TOML file of a chip to certify it on.")
+    ] = None,
     double: Annotated[bool, typer.Option("--double", help="Use float64.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
@@ -53,6 +58,7 @@ def certify(
       toreqprop certify
       toreqprop certify --gradient one_sided --beta 0.5
       toreqprop certify --model hopfield --feedback 0.1
+      toreqprop certify --model hopfield --device chip.toml --beta 0.2
     """
     estimator = networks.estimator(gradient, beta)
     data = get(task).load(seed, False)
@@ -75,6 +81,8 @@ def certify(
     if epochs > 0:
         fit(net, x, y, TrainingConfig(epochs=epochs, seed=seed))
     net.gradient = estimator
+    if device is not None:
+        net = networks.placed(net, device, beta)
     if double:
         net, x = net.double(), x.double()
     certificate = run_certificate(net, x[:batch], y[:batch])
@@ -88,6 +96,9 @@ def certify(
 def show(certificate: Certificate) -> None:
     """Print a certificate for people."""
     console = Console()
+    if isinstance(certificate, ChipCertificate):
+        show_chip(certificate, console)
+        return
     tensors = Table(title=f"Gradient of {certificate.estimator} against the exact gradient")
     for heading in ("tensor", "cosine", "norm ratio", ""):
         tensors.add_column(heading)
@@ -116,5 +127,27 @@ def show(certificate: Certificate) -> None:
             f"{certificate.backprop_cosine:+.6f} (no part of the verdict)",
             highlight=False,
         )
+    colour = "green" if certificate.ok else "red"
+    console.print(f"[bold {colour}]{certificate.verdict}[/]", highlight=False)
+
+
+def show_chip(certificate: ChipCertificate, console: Console) -> None:
+    """Print a chip's certificate: expected gradients with intervals, and what limits them."""
+    tensors = Table(title=f"Mean gradient of {certificate.draws} measurements on the chip")
+    for heading in ("tensor", "cosine (95 %)", "norm ratio (95 %)", "signal / noise", ""):
+        tensors.add_column(heading)
+    for t in certificate.tensors:
+        assert isinstance(t, TensorOnChip)
+        mark = "[green]ok[/]" if t.ok else "[red]off[/]"
+        tensors.add_row(
+            t.name,
+            f"{t.cosine:+.4f} ({t.cosine_low:.4f} to {t.cosine_high:.4f})",
+            f"{t.norm_ratio:.3f} ({t.ratio_low:.3f} to {t.ratio_high:.3f})",
+            f"{t.snr:.3g}",
+            mark,
+        )
+    console.print(tensors)
+    for limit, error in certificate.without:
+        console.print(f"error without {limit.name}: {error:.3g}", highlight=False)
     colour = "green" if certificate.ok else "red"
     console.print(f"[bold {colour}]{certificate.verdict}[/]", highlight=False)

@@ -176,7 +176,7 @@ def train(
     torch.manual_seed(seed)
     model = ResistiveMLP(
         [data.features, hidden, data.classes],
-        tolerances=digits.scaled(mismatch, seed) if mismatch else None,
+        device=digits.scaled(mismatch, seed) if mismatch else None,
         solver=Ngspice() if simulator == "ngspice" else Newton(),
     ).double()
     config = TrainingConfig(

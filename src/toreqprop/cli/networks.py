@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -12,7 +13,8 @@ from toreqprop.certificate import estimator_by_name
 from toreqprop.checkpoint import NETWORKS
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
-from toreqprop.models import MODELS, BackpropMLP
+from toreqprop.hardware.device_files import read_device
+from toreqprop.models import MODELS, BackpropMLP, EquilibriumModel, on
 from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, Solver
 
 
@@ -32,6 +34,16 @@ def solver(name: str) -> Solver:
     if name not in known:
         raise InvalidInputError(f"There is no solver {name!r}: choose one of {', '.join(known)}.")
     return known[name]()
+
+
+def placed(net: nn.Module, file: Path, beta: float | None) -> EquilibriumModel:
+    """The model on the chip that a file describes; a nudge that was given stays."""
+    if not isinstance(net, EquilibriumModel):
+        raise InvalidInputError("Only a network that settles can be put on a chip: choose another.")
+    chip = on(read_device(file), net)
+    if beta is not None:
+        chip.gradient = net.gradient
+    return chip
 
 
 def check_network(name: str) -> None:

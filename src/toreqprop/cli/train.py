@@ -82,6 +82,9 @@ def train(
     kernel: Annotated[
         str | None, typer.Option(help="auto, numba, torch, or numpy: the NumPy reference alone.")
     ] = None,
+    device: Annotated[
+        Path | None, typer.Option(help="TOML file of a chip: train in place, on it.")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 64,
     learning_rate: Annotated[float | None, typer.Option(help="Step size of the optimizer.")] = None,
@@ -114,6 +117,7 @@ def train(
       toreqprop train flowers.csv --target species --output flowers --resume
       toreqprop train prices.npz --regression --model hopfield --layers 3
       toreqprop train digits --gradient holomorphic --solver anderson
+      toreqprop train digits --model hopfield --device chip.toml --beta 0.2
     """
     started = time.perf_counter()
     networks.check_network(model)
@@ -123,10 +127,19 @@ def train(
     found = _read(data, target, drop or [], regression, fraction, full, data_dir, seed)
     labels = labels_of(found)
     if kernel == "numpy":
-        if model != "looped" or gradient or solver or output or tensorboard or found.regression:
+        if (
+            model != "looped"
+            or gradient
+            or solver
+            or device
+            or output
+            or tensorboard
+            or found.regression
+        ):
             raise InvalidInputError(
                 "The NumPy reference trains a looped model of its own: use --kernel numpy with "
-                "classes and without --model, --gradient, --solver, --output and --tensorboard."
+                "classes and without --model, --gradient, --solver, --device, --output and "
+                "--tensorboard."
             )
         with TrainingLog(f"{found.name}, NumPy", epochs, 0, None) as log:
             result = train_reference(
@@ -146,6 +159,8 @@ def train(
         width = 1 if labels is None else len(labels)
         torch.manual_seed(seed)
         net = networks.build(model, found.train[0].shape[1], hidden, width, layers, options)
+        if device is not None:
+            net = networks.placed(net, device, beta)
         config = TrainingConfig(
             epochs=epochs,
             batch_size=batch_size,

@@ -64,6 +64,10 @@ class VectorField(ABC):
         """
         raise UnsupportedModelError(f"No Lipschitz constant of {type(self).__name__} is known.")
 
+    def layer_activation(self, layer: int) -> Activation:
+        """σ of a layer, counted from zero."""
+        return self.activation
+
     def temperature(self, layer: int) -> float:
         """What multiplies a layer's potential, at least one; see `StackEnergy`."""
         return 1.0

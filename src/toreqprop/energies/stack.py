@@ -87,6 +87,9 @@ class StackEnergy(Energy):
         """``t_l`` of a layer, counted from zero."""
         return 1.0 if self.feedback == 1 else self.feedback ** (layer + 1 - len(self.couplings))
 
+    def layer_activation(self, layer: int) -> Activation:
+        return self._activations()[layer]
+
     def _heated(self, layer: int, value: Signal) -> Signal:
         return value if self.feedback == 1 else value * self.temperature(layer)
 
@@ -146,6 +149,10 @@ class StackEnergy(Energy):
         self, layer: int, state: Signals, drive: Params, params: Params
     ) -> Signal:
         """``u_l = ∂Φ/∂s_l`` for one layer, counted from zero."""
+        return self.falling(layer, state, drive, self.rising(layer, state, drive))
+
+    def rising(self, layer: int, state: Signals, drive: Params) -> Signal:
+        """The part of ``u_l`` that comes from below."""
         prepared = self._prepared(drive)
         u: Signal = drive[0]
         if layer > 0:
@@ -153,7 +160,11 @@ class StackEnergy(Energy):
         for number, skip in enumerate(self.skips, start=len(self.couplings)):
             if skip.target == layer:
                 u = u + skip.coupling.up(state[skip.source], prepared[number], state[layer])
-        u = self._heated(layer, u)
+        return self._heated(layer, u)
+
+    def falling(self, layer: int, state: Signals, drive: Params, u: Signal) -> Signal:
+        """``u`` and the part of ``u_l`` that comes from above."""
+        prepared = self._prepared(drive)
         if layer + 1 < len(state):
             coupling = self.couplings[layer + 1]
             fed_back = coupling.down(state[layer + 1], state[layer], prepared[layer + 1])

@@ -45,19 +45,41 @@ class CenteredEP(ContrastiveEstimator):
     """The equilibria at +β and −β: two nudged relaxations, bias O(β²).
 
     Errors that both phases share, such as a free phase that was not quite finished, cancel.
+    ``swap=True`` draws anew at every backward pass which of the two comes first. In exact
+    arithmetic that is the same; on a chip on which the second phase differs from the first (an
+    offset, a drift), a bias becomes noise that averages out. The draw comes from the generator of
+    `fit`, or torch's global one elsewhere.
     """
 
     beta: float = 0.01
+    swap: bool = False
     order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Laborieux et al. 2021"
 
     def __post_init__(self) -> None:
         check_beta(self.beta)
+        checks.flag("swap", self.swap)
 
     @property
     def betas(self) -> tuple[float, float]:
         return self.beta, -self.beta
+
+    def drawn(self) -> ContrastiveEstimator:
+        if self.swap and bool(torch.rand((), generator=noise()) < 0.5):
+            return _Reversed(self.beta)
+        return self
+
+
+@dataclass(frozen=True)
+class _Reversed(ContrastiveEstimator):
+    """The phase at −β first, then that at +β."""
+
+    beta: float
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        return -self.beta, self.beta
 
 
 @dataclass(frozen=True)

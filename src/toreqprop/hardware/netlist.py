@@ -20,11 +20,18 @@ from toreqprop.energies import (
     VectorField,
 )
 from toreqprop.energies.circuits import Faults, ResistiveEnergy
+from toreqprop.energies.devices import DeviceField
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.hardware.circuit import Circuit
-from toreqprop.hardware.neuron_netlist import Neuron, Readout, layered_netlist, looped_netlist
+from toreqprop.hardware.neuron_netlist import (
+    Gains,
+    Neuron,
+    Readout,
+    layered_netlist,
+    looped_netlist,
+)
 from toreqprop.hardware.resistive_netlist import Inputs, resistive_netlist
-from toreqprop.models import EquilibriumModel, HopfieldMLP, LoopedMLP, ResistiveMLP
+from toreqprop.models import EquilibriumModel, HopfieldMLP, LoopedMLP, OnChip, ResistiveMLP
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,8 @@ def netlist(
     """The model as a circuit, with one point of the sweep per row of ``x``.
 
     Args:
-        model: `ResistiveMLP`, or `LoopedMLP` or `HopfieldMLP` with tanh units.
+        model: `ResistiveMLP`, or `LoopedMLP` or `HopfieldMLP` with tanh units; or one of them on
+            a chip whose faults last, which are then in the circuit.
         x: (points, inputs); None is one point with every input at zero.
         neuron: tanh as a formula ("behavioural") or from an NPN differential pair ("pair").
         inputs: "crossbar" draws every input and its weights, "norton" one current per node, which
@@ -73,6 +81,8 @@ def netlist(
 
 
 def _width(model: EquilibriumModel) -> int:
+    if isinstance(model, OnChip):
+        return _width(model.network)
     if isinstance(model, ResistiveMLP | HopfieldMLP):
         return model.sizes[0]
     if isinstance(model, LoopedMLP):
@@ -83,6 +93,8 @@ def _width(model: EquilibriumModel) -> int:
 @torch.no_grad()
 def _readout(model: EquilibriumModel) -> Readout | None:
     """Weights and bias of a linear readout, from what it makes of unit states."""
+    if isinstance(model, OnChip):
+        return _readout(model.network)
     layer = getattr(model, "readout", None)
     if not isinstance(layer, nn.Linear):
         return None
@@ -113,16 +125,47 @@ def field_netlist(
     nudge = tuple(
         -f / field.temperature(layer) for layer, f in enumerate(push.forces)
     ) or None  # fmt: skip
+    gains: Gains | None = None
+    downward: Params | None = None
+    if isinstance(field, DeviceField):
+        field, params, downward, gains = _on_chip(field, params)
     if isinstance(field, DenseEnergy | DenseField) and isinstance(field.activation, Tanh):
         weight_in, bias, weight_rec = params
+        if isinstance(field, DenseEnergy):
+            weight_rec = weight_rec.mT  # its states multiply from the left
         one = None if nudge is None else nudge[0]
-        return looped_netlist(weight_in, bias, weight_rec, x, one, neuron, inputs, readout=readout)
+        return looped_netlist(
+            weight_in, bias, weight_rec, x, one, neuron, inputs, readout=readout, gains=gains
+        )
     if _plain_stack(field):
         layers = list(zip(params[::2], params[1::2], strict=True))
         return layered_netlist(
-            layers, x, field.feedback, nudge, neuron, inputs, readout=readout  # type: ignore[attr-defined]
+            layers, x, field.feedback, nudge, neuron, inputs,  # type: ignore[attr-defined]
+            readout=readout, gains=gains, downward=downward,
         )  # fmt: skip
     raise _no_circuit(field)
+
+
+def _on_chip(
+    field: DeviceField, params: Params
+) -> tuple[VectorField, Params, Params | None, Gains | None]:
+    """The energy inside, its weights up, its matrices down where they differ, and its neurons."""
+    if field.device.moving:
+        raise UnsupportedModelError(
+            "A netlist has what lasts: leave noise, converters and phases to the chip, or use "
+            "model.at_rest(); Ngspice().transient has noise of its own."
+        )
+    up, down = params, None
+    if field.mismatched:
+        half = len(params) // 2
+        up, down = params[:half], params[half::2]
+    gains = None
+    if field.device.neurons_differ:
+        widths = [len(p) for p in up[1::2]] if len(up) != 3 else [len(up[1])]
+        heat = [field.temperature(layer) for layer in range(len(widths))]
+        faults = [field.neurons(i, up[0].new_zeros(1, n)) for i, n in enumerate(widths)]
+        gains = [(g, o / t) for (g, o), t in zip(faults, heat, strict=True)]
+    return field.inner, up, down, gains
 
 
 def _no_circuit(field: VectorField) -> UnsupportedModelError:

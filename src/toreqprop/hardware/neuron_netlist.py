@@ -27,6 +27,9 @@ Neuron = Literal["behavioural", "pair"]
 Readout = tuple[Tensor, Tensor]
 """W (outputs, n) and b (outputs,)."""
 
+Gains = Sequence[tuple[Tensor, Tensor]]
+"""Of each layer (n,) the gains g and offsets o of its neurons: ``s = tanh(g·u + o)``."""
+
 CONDUCTANCE = 1e-6
 """Siemens of each neuron's resistor to ground."""
 
@@ -67,6 +70,7 @@ def looped_netlist(
     inputs: Inputs = "norton",
     celsius: float = NOMINAL_CELSIUS,
     readout: Readout | None = None,
+    gains: Gains | None = None,
 ) -> Circuit:
     """``s = tanh(W_in x + b + W_rec s + nudge)``, one point of the sweep per row of ``x``.
 
@@ -81,6 +85,7 @@ def looped_netlist(
         inputs: ``"crossbar"`` draws every input weight, ``"norton"`` one current per neuron.
         celsius: temperature, which transistor pairs are scaled for.
         readout: (W, b) of outputs ``W s + b``, in volts.
+        gains: of the neurons; None is a gain of one and no offset.
     """
     checks.weights("weight_in", weight_in, 2)
     checks.weights("bias", bias, 1)
@@ -90,7 +95,7 @@ def looped_netlist(
     loop = _Coupling(1, weight_rec, _names("s", 1, n))
     nudges = None if nudge is None else [nudge]
     return _neurons(
-        "looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius, readout
+        "looped", (weight_in, [bias]), [loop], x, nudges, neuron, inputs, celsius, readout, gains
     )
 
 
@@ -103,6 +108,8 @@ def layered_netlist(
     inputs: Inputs = "norton",
     celsius: float = NOMINAL_CELSIUS,
     readout: Readout | None = None,
+    gains: Gains | None = None,
+    downward: Sequence[Tensor] | None = None,
 ) -> Circuit:
     """``s_l = tanh(W_l s_{l−1} + b_l + γ·W_{l+1}ᵀ s_{l+1} + nudge_l)`` with ``s_0 = x``.
 
@@ -115,6 +122,9 @@ def layered_netlist(
         inputs: see ``looped_netlist``.
         celsius: temperature.
         readout: of the last layer, see ``looped_netlist``.
+        gains: see ``looped_netlist``.
+        downward: the matrices of the way down, one per layer like those of the way up, where they
+            are not the same.
     """
     checks.members("layers", layers, tuple, "[(W, b)]", least=1)
     checks.between("feedback", feedback, 0, 1, typical="1")
@@ -126,6 +136,10 @@ def layered_netlist(
                 f"b of layer {layer} must have {len(parts[0])} values, got shape "
                 f"{tuple(parts[1].shape)}."
             )
+    if downward is not None:
+        checks.tensors("downward", downward, len(layers))
+        if [b.shape for b in downward[1:]] != [w.shape for w, _ in layers[1:]]:
+            raise InvalidInputError("downward must have the shapes of the matrices of the way up.")
     couplings = []
     for layer, (weight, _) in enumerate(layers[1:], start=2):
         if weight.shape[1] != len(layers[layer - 2][0]):
@@ -135,10 +149,22 @@ def layered_netlist(
             )
         below, above = weight.shape[1], weight.shape[0]
         couplings.append(_Coupling(layer, weight, _names("s", layer - 1, below)))
-        couplings.append(_Coupling(layer - 1, feedback * weight.mT, _names("s", layer, above)))
+        back = weight if downward is None else downward[layer - 1]
+        couplings.append(_Coupling(layer - 1, feedback * back.mT, _names("s", layer, above)))
     biases = [bias for _, bias in layers]
     fixed = (layers[0][0], biases)
-    return _neurons("layered", fixed, couplings, x, nudge, neuron, inputs, celsius, readout)
+    return _neurons("layered", fixed, couplings, x, nudge, neuron, inputs, celsius, readout, gains)
+
+
+def _check_gains(gains: Gains | None, biases: list[Tensor]) -> None:
+    """Refuse what is not a gain and an offset of every neuron."""
+    if gains is None:
+        return
+    checks.members("gains", gains, tuple, "[(gains, offsets)]", least=1)
+    for layer, parts in enumerate(gains, start=1):
+        checks.tensors(f"gains of layer {layer}", parts, 2)
+    if [tuple(p.shape for p in parts) for parts in gains] != [(b.shape,) * 2 for b in biases]:
+        raise InvalidInputError("gains must have a gain and an offset for every neuron of a layer.")
 
 
 def _neurons(
@@ -151,6 +177,7 @@ def _neurons(
     inputs: Inputs,
     celsius: float,
     readout: Readout | None,
+    gains: Gains | None,
 ) -> Circuit:
     checks.choice("neuron", neuron, get_args(Neuron))
     checks.choice("inputs", inputs, get_args(Inputs))
@@ -167,6 +194,7 @@ def _neurons(
             f"the bias of layer 1 must have {len(weight_in)} values, got {len(biases[0])}"
         )
     drives = [b.detach().double().expand(len(x), -1) for b in biases]
+    _check_gains(gains, biases)
     if nudge is not None:
         checks.tensors("nudge", nudge, len(drives))
     for layer, extra in enumerate(nudge or ()):
@@ -194,7 +222,11 @@ def _neurons(
             cards.append(current_source(f"drive{name}", f"u{name}", column))
             cards.append(f"r{name} u{name} 0 {1 / CONDUCTANCE!r}")
             cards.append(f"c{name} u{name} 0 {CAPACITANCE!r}")
-            cards += _pair(name, celsius) if neuron == "pair" else _behavioural(name)
+            own = (1.0, 0.0)
+            if gains is not None:
+                gain, offset = gains[layer - 1]
+                own = (float(gain[unit - 1]), float(offset[unit - 1]))
+            cards += _pair(name, celsius, own) if neuron == "pair" else _behavioural(name, own)
     for coupling in couplings:
         cards += ["", f"* weights into layer {coupling.layer} from {coupling.sources[0]} and on"]
         cards += _weights(coupling)
@@ -247,8 +279,14 @@ def _outputs(readout: Readout, states: list[str]) -> Iterator[str]:
         yield from wrapped(f"bout{unit} out{unit} 0 v={start!r}", words)
 
 
-def _behavioural(name: str) -> list[str]:
-    return [f"bs{name} s{name} 0 v=tanh(v(u{name}))"]
+def _behavioural(name: str, own: tuple[float, float]) -> list[str]:
+    return [f"bs{name} s{name} 0 v=tanh({_driven(name, own)})"]
+
+
+def _driven(name: str, own: tuple[float, float]) -> str:
+    """``g·u + o``; of an ideal neuron just u."""
+    gain, offset = own
+    return f"v(u{name})" if own == (1.0, 0.0) else f"{gain!r}*v(u{name})+({offset!r})"
 
 
 def _supplies() -> list[str]:
@@ -261,11 +299,14 @@ def _supplies() -> list[str]:
     ]
 
 
-def _pair(name: str, celsius: float) -> list[str]:
+def _pair(name: str, celsius: float, own: tuple[float, float]) -> list[str]:
     """``I_t·tanh(u/2V_t)`` is the difference of the two collector currents."""
-    load = 1 / TAIL_CURRENT
+    load, volts = 1 / TAIL_CURRENT, 2 * thermal_voltage(celsius)
+    base = f"ebase{name} base{name} 0 u{name} 0 {volts!r}"
+    if own != (1.0, 0.0):
+        base = f"bbase{name} base{name} 0 v={volts!r}*({_driven(name, own)})"
     return [
-        f"ebase{name} base{name} 0 u{name} 0 {2 * thermal_voltage(celsius)!r}",
+        base,
         f"qa{name} ca{name} base{name} tail{name} ideal",
         f"qb{name} cb{name} 0 tail{name} ideal",
         f"itail{name} tail{name} minus dc {TAIL_CURRENT!r}",

@@ -9,6 +9,7 @@ from toreqprop.models.converted import Block, ConvertedNetwork, convert
 from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
+from toreqprop.models.on_chip import OnChip, on
 from toreqprop.models.residual import Residual
 from toreqprop.models.resistive_mlp import ResistiveMLP
 from toreqprop.models.transformer import EquilibriumTransformer
@@ -21,6 +22,7 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "transformer": EquilibriumTransformer,
     "converted": ConvertedNetwork,
     "resistive": ResistiveMLP,
+    "chip": OnChip,
 }
 
 __all__ = [
@@ -34,9 +36,11 @@ __all__ = [
     "HopfieldConvNet",
     "HopfieldMLP",
     "LoopedMLP",
+    "OnChip",
     "Residual",
     "ResistiveMLP",
     "convert",
     "nudged_backward",
     "nudged_gradients",
+    "on",
 ]

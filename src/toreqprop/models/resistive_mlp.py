@@ -16,11 +16,11 @@ from toreqprop.energies.circuits import (
     Faults,
     ResistiveEnergy,
     ResistiveNetwork,
-    Tolerances,
 )
 from toreqprop.energies.circuits.conductance import ConductanceRange
 from toreqprop.energies.circuits.diode import NOMINAL_CELSIUS, ZERO_CELSIUS
-from toreqprop.energies.circuits.faults import KINDS
+from toreqprop.energies.circuits.faults import KINDS, draw
+from toreqprop.energies.devices import Device
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained
@@ -51,9 +51,10 @@ class ResistiveMLP(EquilibriumModel):
         upper_bias: a bias pair in every crossbar, not in the first alone.
         unit: siemens that a raw parameter of one stands for.
         low, high: the range of conductances, in units.
-        tolerances: faults of this circuit; None is a circuit as drawn. What ``loss.backward()``
-            then gives for a conductance is what the circuit measures: the derivative by its actual
-            value, which the one who programs the nominal value does not know.
+        device: the chip this circuit is on, see `hardware.on`; None is a circuit as drawn. What
+            ``loss.backward()`` then gives for a conductance is what the circuit measures: the
+            derivative by its actual value, which the one who programs the nominal value does not
+            know.
         capacitance: of each node in farads; only transients see it.
         celsius: temperature of the circuit.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`; `Newton()` by default.
@@ -79,7 +80,7 @@ class ResistiveMLP(EquilibriumModel):
         unit: float = 1e-5,
         low: float = 1e-2,
         high: float = 100.0,
-        tolerances: Tolerances | None = None,
+        device: Device | None = None,
         capacitance: float = 1e-12,
         celsius: float = NOMINAL_CELSIUS,
         gradient: GradientEstimator | None = None,
@@ -102,7 +103,7 @@ class ResistiveMLP(EquilibriumModel):
         checks.flag("inverting", inverting)
         checks.flag("upper_bias", upper_bias)
         checks.instance("diode", diode, Diode, "use Diode()", optional=True)
-        checks.instance("tolerances", tolerances, Tolerances, "use Tolerances()", optional=True)
+        checks.instance("device", device, Device, "use hardware.Device()", optional=True)
         checks.generator("generator", generator, optional=True)
         network = ResistiveNetwork(
             found,
@@ -126,7 +127,7 @@ class ResistiveMLP(EquilibriumModel):
         )
         self.sizes = found
         self.gain, self.clamp, self.bias = gain, clamp, bias
-        self.diode, self.tolerances = network.diode, tolerances
+        self.diode, self.device = network.diode, device
         self.input_gain, self.inverting = network.input_gain, inverting
         self.output_gain = 2 * found[-2] ** 0.5 if output_gain is None else output_gain
         checks.number("output_gain", self.output_gain, 0, above=True)
@@ -141,7 +142,7 @@ class ResistiveMLP(EquilibriumModel):
             )
             for layer in range(network.depth)
         )
-        drawn = Faults() if tolerances is None else tolerances.draw(network)
+        drawn = Faults() if device is None else draw(device, network)
         self._fixed = (drawn.wire, drawn.amplifier_time)
         for kind in KINDS:
             for layer, value in enumerate(getattr(drawn, kind) or ()):
@@ -171,7 +172,7 @@ class ResistiveMLP(EquilibriumModel):
     def system_parameters(self) -> Params:
         """Actual conductances, then the faults of each hidden layer, if there are any."""
         nominal = self.conductances()
-        if self.tolerances is None or self.tolerances.none:
+        if self.device is None or not list(self.device.faults()):
             return nominal
         faults = self.faults
         with torch.no_grad():
@@ -203,7 +204,7 @@ class ResistiveMLP(EquilibriumModel):
         {},
         {"inverting": False, "upper_bias": False, "clamp": 0.2, "gain": 2.0},
         {"solver": BlockDescent()},
-        {"tolerances": Tolerances(conductance=0.4, saturation=0.7, offset=0.05, wire=10.0)},
+        {"device": Device(spread=0.4, diode_spread=0.7, neuron_offset=0.05, wire=10.0)},
     )
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Hook, Solver, Trace, solve
 from toreqprop.solvers.circuits import CIRCUIT_SOLVERS, BlockDescent, Newton
+from toreqprop.solvers.device_phases import DevicePhases
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.gradient_descent import GradientDescent
@@ -22,6 +23,7 @@ __all__ = [
     "SOLVERS",
     "Anderson",
     "BlockDescent",
+    "DevicePhases",
     "FixedPoint",
     "GaussSeidel",
     "GradientDescent",

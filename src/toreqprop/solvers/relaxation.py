@@ -195,7 +195,7 @@ def _constant_push(nudge: Opposed) -> tuple[Tensor | None, Tensor] | None:
 
 def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
     """The solution, with what is wrong with its shift as a status."""
-    if not found.converged:
+    if found.status is not Status.CONVERGED:
         return found
     changes = [*map(_change, found.state, free, found.shift)]
     layer = _unresolved(found, both, [shift for _, shift in changes])

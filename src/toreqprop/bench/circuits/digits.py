@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies.circuits import Tolerances
+from toreqprop.energies.devices import Device
 from toreqprop.models import ResistiveMLP
 from toreqprop.solvers import Solver
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, accuracy, fit
 
-MISMATCH = Tolerances(conductance=0.4, saturation=0.7, down=0.2, offset=0.05)
+MISMATCH = Device(spread=0.4, diode_spread=0.7, up_down=0.2, neuron_offset=0.05)
 """Conductances spread by 40 %, diodes by 70 %, returned current by 20 %, offsets of 50 mV."""
 
 
@@ -47,10 +47,10 @@ def digits(seed: int) -> Data:
     return x, torch.from_numpy(data.train_y), test_x, torch.from_numpy(data.test_y)
 
 
-def build(recipe: Recipe, seed: int, tolerances: Tolerances | None = None) -> ResistiveMLP:
+def build(recipe: Recipe, seed: int, device: Device | None = None) -> ResistiveMLP:
     """The untrained network; the same conductances for every circuit of one seed."""
     torch.manual_seed(seed)
-    return ResistiveMLP([64, recipe.hidden, 10], tolerances=tolerances).double()
+    return ResistiveMLP([64, recipe.hidden, 10], device=device).double()
 
 
 def learn(model: ResistiveMLP, data: Data, recipe: Recipe, seed: int) -> ResistiveMLP:
@@ -77,7 +77,7 @@ def as_drawn(recipe: Recipe, seed: int, simulator: Solver | None = None) -> dict
 def mismatched(recipe: Recipe, seed: int, spread: float = 1.0) -> dict[str, Any]:
     """Test accuracies on one mismatched circuit: deployed, in place, in place with a layer frozen.
 
-    ``spread`` multiplies every tolerance of `MISMATCH`.
+    ``spread`` multiplies every fault of `MISMATCH`.
     """
     data, faults = digits(seed), scaled(spread, seed)
     ideal = learn(build(recipe, seed), data, recipe, seed)
@@ -92,7 +92,7 @@ def mismatched(recipe: Recipe, seed: int, spread: float = 1.0) -> dict[str, Any]
     return {"seed": seed, "spread": spread, **row}
 
 
-def scaled(spread: float, seed: int) -> Tolerances:
-    """`MISMATCH`, every tolerance times ``spread``, for one circuit."""
-    kinds = {k: v * spread for k, v in asdict(MISMATCH).items() if k != "seed"}
+def scaled(spread: float, seed: int) -> Device:
+    """`MISMATCH`, every fault times ``spread``, for one circuit."""
+    kinds = {name: size * spread for name, size in MISMATCH.faults()}
     return replace(MISMATCH, **kinds, seed=seed)

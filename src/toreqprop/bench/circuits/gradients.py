@@ -6,19 +6,20 @@ import torch
 from torch import Tensor
 
 from toreqprop.energies import Opposed, System
-from toreqprop.energies.circuits import ConductanceNudge, Tolerances
+from toreqprop.energies.circuits import ConductanceNudge
+from toreqprop.energies.devices import Device
 from toreqprop.gradients.base import as_pairs
 from toreqprop.models import ResistiveMLP
 from toreqprop.solvers import Solver, relax, relax_pair
 
 
 def small_circuit(
-    sizes: tuple[int, ...] = (4, 6, 3), tolerances: Tolerances | None = None, **options: object
+    sizes: tuple[int, ...] = (4, 6, 3), device: Device | None = None, **options: object
 ) -> tuple[ResistiveMLP, Tensor, Tensor]:
     """4-6-3 in double precision with voltages beyond its diodes' knee, inputs and target volts."""
     torch.manual_seed(0)
     chosen = {"input_gain": 3.0, "inverting": False, "upper_bias": False, **options}
-    model = ResistiveMLP(sizes, tolerances=tolerances, **chosen).double()  # type: ignore[arg-type]
+    model = ResistiveMLP(sizes, device=device, **chosen).double()  # type: ignore[arg-type]
     if "solver" not in chosen:
         model.tol = 1e-12
     x, target = torch.randn(5, sizes[0]).double(), torch.rand(5, sizes[-1]).double()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from toreqprop.energies import LinearNudge, Opposed, System
-from toreqprop.energies.circuits import ConductanceNudge, Diode, Tolerances
+from toreqprop.energies.circuits import ConductanceNudge, Diode
+from toreqprop.energies.devices import Device
 from toreqprop.models import ResistiveMLP
 from toreqprop.solution import State
 from toreqprop.solvers import Newton, Solver, relax, relax_pair
 
-STRONG = Tolerances(conductance=0.4, saturation=0.7, up=0.1, down=0.2, offset=0.05)
+STRONG = Device(spread=0.4, diode_spread=0.7, neuron_gain=0.1, up_down=0.2, neuron_offset=0.05)
 """The spread of a circuit with strong mismatch."""
 
 TIGHT = Newton(tol=1e-13, max_steps=200)
@@ -42,7 +43,7 @@ def random_circuit(seed: int, rows: int = 6) -> RandomCircuit:
     """Any depth from one to four crossbars, any option, faults in every second circuit."""
     choose = random.Random(seed)
     sizes = [choose.randint(1, 10) for _ in range(choose.randint(2, 5))]
-    faults = Tolerances(**{**vars(STRONG), "wire": 20.0, "seed": seed}) if seed % 2 else None
+    faults = replace(STRONG, wire=20.0, seed=seed) if seed % 2 else None
     model = ResistiveMLP(
         sizes,
         gain=10 ** choose.uniform(0, 1),
@@ -53,7 +54,7 @@ def random_circuit(seed: int, rows: int = 6) -> RandomCircuit:
         inverting=choose.random() < 0.5,
         upper_bias=choose.random() < 0.5,
         unit=10 ** choose.uniform(-6, -3),
-        tolerances=faults,
+        device=faults,
         celsius=choose.choice([27.0, -20.0, 80.0]),
     ).double()
     generator = torch.Generator().manual_seed(seed)

@@ -5,7 +5,7 @@ Volts, siemens, amperes, ohms, farads and seconds throughout.
 
 from toreqprop.energies.circuits.diode import Diode, thermal_voltage
 from toreqprop.energies.circuits.energy import ResistiveEnergy
-from toreqprop.energies.circuits.faults import Faults, Tolerances
+from toreqprop.energies.circuits.faults import Faults
 from toreqprop.energies.circuits.network import Conductances, ResistiveNetwork, Voltages
 from toreqprop.energies.circuits.node_law import DiodePair, NodeLaw
 from toreqprop.energies.circuits.nudge import ConductanceNudge
@@ -20,7 +20,6 @@ __all__ = [
     "NodeLaw",
     "ResistiveEnergy",
     "ResistiveNetwork",
-    "Tolerances",
     "Voltages",
     "Wired",
     "thermal_voltage",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from toreqprop import checks
+from toreqprop.energies.devices.device import Device
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -110,62 +111,53 @@ def fault_shapes(network: ResistiveNetwork) -> dict[str, list[tuple[int, ...]]]:
     }
 
 
-@dataclass(frozen=True)
-class Tolerances:
-    """How wide the components of a production spread, and which circuit of it is meant.
+CIRCUIT_FAULTS = (
+    "spread", "diode_spread", "neuron_gain", "up_down", "neuron_offset", "wire", "amplifier_time",
+)  # fmt: skip
+"""What a device may have as a circuit."""
 
-    The one description that the simulation in PyTorch and the netlist are both made from. Factors
-    are ``exp(σ·z)``, offsets ``σ·z`` volts, z normal.
 
-    Attributes:
-        conductance: σ of the conductances.
-        saturation: σ of the diodes' saturation currents.
-        up: σ of the amplifiers' voltage gain.
-        down: σ of the share of the current they return.
-        offset: σ of their offsets, in volts.
-        wire: ohms of one segment of a crossbar's wires.
-        amplifier_time: time constant of the amplifiers in seconds; only transients see it.
-        seed: of this circuit.
-    """
-
-    conductance: float = 0.0
-    saturation: float = 0.0
-    up: float = 0.0
-    down: float = 0.0
-    offset: float = 0.0
-    wire: float = 0.0
-    amplifier_time: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in KINDS:
-            spread = checks.number(
-                f"the spread {name}", getattr(self, name), 0, typical="0.01 to 0.5"
+def check_device(device: Device) -> None:
+    """Refuse faults that a circuit of resistors, diodes and amplifiers has no place for."""
+    for name, _ in device.faults():
+        if name not in CIRCUIT_FAULTS:
+            raise InvalidInputError(
+                f"A resistive network has no place for {name}: use {', '.join(CIRCUIT_FAULTS)}; "
+                "noise is what hardware.Ngspice().transient adds."
             )
-            if spread >= 10:
-                raise InvalidInputError(
-                    f"the spread {name} must be below 10, got {spread}. Typical: 0.01 to 0.5."
-                )
-        checks.whole_number("seed", self.seed, 0, 2**63)
-        Faults(wire=self.wire, amplifier_time=self.amplifier_time)
 
-    def draw(self, network: ResistiveNetwork) -> Faults:
-        """This circuit's faults, in double precision."""
-        generator = torch.Generator().manual_seed(self.seed)
-        drawn: dict[str, Layers | None] = {}
-        shapes = fault_shapes(network)
-        for name in KINDS:
-            sigma = getattr(self, name)
-            # Every kind is drawn, used or not: one spread does not change the others' values.
-            normal = [
-                torch.randn(shape, generator=generator, dtype=torch.float64)
-                for shape in shapes[name]
-            ]
-            values = [sigma * z if name == "offset" else torch.exp(sigma * z) for z in normal]
-            drawn[name] = tuple(values) if sigma else None
-        return Faults(**drawn, wire=self.wire, amplifier_time=self.amplifier_time)
 
-    @property
-    def none(self) -> bool:
-        """Whether the circuit is exactly as drawn."""
-        return not any(getattr(self, f.name) for f in fields(self) if f.name != "seed")
+def draw(device: Device, network: ResistiveNetwork) -> Faults:
+    """The faults of this very circuit, in double precision: what both simulations are made from.
+
+    Factors are ``exp(σ·z)``, offsets ``σ·z`` volts, z normal: ``spread`` of the conductances,
+    ``diode_spread`` of saturation currents, ``neuron_gain`` of the amplifiers, up and down alike,
+    which leaves an energy, ``up_down`` of the current they return beyond that, which does not, and
+    ``neuron_offset`` of their offsets.
+    """
+    check_device(device)
+    generator = torch.Generator().manual_seed(device.seed)
+    shapes = fault_shapes(network)
+    # Every kind is drawn, used or not: one spread does not change the others' values.
+    normal = {
+        name: [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes[name]]
+        for name in KINDS
+    }
+
+    def factors(sigma: float, name: str) -> Layers | None:
+        return tuple(torch.exp(sigma * z) for z in normal[name]) if sigma else None
+
+    up, returned = factors(device.neuron_gain, "up"), factors(device.up_down, "down")
+    down = returned if up is None else up
+    if up is not None and returned is not None:
+        down = tuple(a * b for a, b in zip(up, returned, strict=True))
+    offset = device.neuron_offset
+    return Faults(
+        conductance=factors(device.spread, "conductance"),
+        saturation=factors(device.diode_spread, "saturation"),
+        up=up,
+        down=down,
+        offset=tuple(offset * z for z in normal["offset"]) if offset else None,
+        wire=device.wire,
+        amplifier_time=device.amplifier_time,
+    )

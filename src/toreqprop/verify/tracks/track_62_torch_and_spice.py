@@ -32,7 +32,7 @@ def run(context: Context) -> Measurements:
         if context.sabotaged("one kelvin"):
             mine = _warmer(circuit)
         apart = difference(mine.voltages(TIGHT), circuit.voltages(spice))
-        faulty = "yes" if circuit.model.tolerances else "no"
+        faulty = "yes" if circuit.model.device else "no"
         rows.append((seed, "-".join(map(str, circuit.model.sizes)), faulty, apart))
     return Measurements(
         {

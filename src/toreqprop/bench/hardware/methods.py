@@ -1,0 +1,184 @@
+"""Ways to a network on a faulty chip, each trained and tested on one chip."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toreqprop.bench.hardware.feed_forward import FeedForward
+from toreqprop.energies.devices import Device
+from toreqprop.gradients import CenteredEP
+from toreqprop.hardware.budget import budget
+from toreqprop.models import HopfieldMLP, OnChip
+from toreqprop.tasks import get
+from toreqprop.training import TrainingConfig, accuracy, fit
+
+Method = Literal["in situ", "clean EP", "clean backprop", "aware backprop", "frozen"]
+METHODS: tuple[Method, ...] = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
+
+BUDGET_SAMPLES = 64
+"""Training samples from which the budget chooses β, before training."""
+
+HELD_OUT = 0.2
+"""Part of the training data on which recipes are chosen."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network learns a task. ``gain`` multiplies the outputs, neurons within ±1, in the
+    cross-entropy; 0 is a squared error instead."""
+
+    task: str = "digits"
+    hidden: int = 32
+    epochs: int = 10
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    gain: float = 5.0
+    spectral_norm: bool = True
+    bound: Literal["proven", "tight"] = "proven"
+    radius: float = 0.95
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        if self.gain:
+            return F.cross_entropy(self.gain * output, target)
+        return F.mse_loss(output, F.one_hot(target, output.shape[1]).to(output))
+
+    def network(self, seed: int) -> HopfieldMLP:
+        """The untrained network, all of it neurons; the same weights for every method."""
+        data = get(self.task).load(seed, False)
+        return HopfieldMLP(
+            [data.features, self.hidden, data.classes],
+            output="free",
+            spectral_norm=self.spectral_norm,
+            bound=self.bound,
+            radius=self.radius,
+            generator=torch.Generator().manual_seed(seed),
+        )
+
+    def config(self, seed: int) -> TrainingConfig:
+        return TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            schedule="cosine",
+            seed=seed,
+        )
+
+
+RECIPES = {"digits": Recipe(), "mnist": Recipe("mnist", hidden=128, epochs=15, batch_size=64)}
+"""Where the search for a recipe begins, by task."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a method trains on and what it is measured on."""
+
+    x: Tensor
+    y: Tensor
+    held_x: Tensor
+    held_y: Tensor
+
+
+@cache
+def final_split(task: str, seed: int) -> Split:
+    """Training against test data: for results."""
+    data = get(task).load(seed, False)
+    parts = (data.train_x, data.train_y, data.test_x, data.test_y)
+    return Split(*(torch.from_numpy(part) for part in parts))
+
+
+@cache
+def validation_split(task: str, seed: int) -> Split:
+    """Training against held-out training data: for choices."""
+    whole = final_split(task, seed)
+    order = torch.randperm(len(whole.x), generator=torch.Generator().manual_seed(seed))
+    count = int(HELD_OUT * len(order))
+    held, used = order[:count], order[count:]
+    return Split(whole.x[used], whole.y[used], whole.x[held], whole.y[held])
+
+
+Splitter = Callable[[str, int], Split]
+
+
+def run(
+    method: Method,
+    device: Device,
+    recipes: dict[str, Recipe],
+    seed: int,
+    split: Splitter = final_split,
+    options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train by one method for one chip and measure it there.
+
+    ``recipes`` has one for "EP" and one for "backprop"; ``options`` may fix ``beta`` or ask for
+    phases swapped at random, ``swap``.
+    """
+    chosen = dict(options or {})
+    recipe = recipes["backprop" if "backprop" in method else "EP"]
+    data = split(recipe.task, seed)
+    network = recipe.network(seed)
+    row: dict[str, Any] = {"method": method, "seed": seed}
+    model: nn.Module
+    if method in ("in situ", "frozen"):
+        model = placed(network, device, recipe, data, chosen)
+        row["beta"] = getattr(model.gradient, "beta", None)
+        if method == "frozen":
+            for layer in network.layers[:-1]:
+                layer.requires_grad_(False)
+        _fit(model, data, recipe, seed)
+    elif method == "clean EP":
+        trained = _clean(recipe, seed, split, "EP")
+        network.load_state_dict(trained)
+        model = OnChip(device, network)
+    elif method == "clean backprop":
+        network.load_state_dict(_clean(recipe, seed, split, "backprop"))
+        model = FeedForward(device, network)
+    else:
+        model = FeedForward(device, network, resampled=True)
+        _fit(model, data, recipe, seed)
+    torch.manual_seed(seed)  # of the noise of the test
+    row["accuracy"] = 100 * accuracy(model, data.held_x, data.held_y)
+    return row
+
+
+def placed(
+    network: HopfieldMLP, device: Device, recipe: Recipe, data: Split, options: dict[str, Any]
+) -> OnChip:
+    """The network on the chip, with the nudge that its budget finds best, or a given one."""
+    model = OnChip(device, network)
+    swap = bool(options.get("swap", False))
+    beta = options.get("beta")
+    model.gradient = CenteredEP(swap=swap)
+    if beta is None and device.moving:
+        few = slice(0, BUDGET_SAMPLES)
+        beta = budget(model, data.x[few], data.y[few], loss=recipe.loss).beta
+    if beta is not None:
+        model.gradient = replace(model.gradient, beta=beta)
+    return model
+
+
+def _fit(model: nn.Module, data: Split, recipe: Recipe, seed: int) -> None:
+    fit(model, data.x, data.y, recipe.config(seed), loss=recipe.loss)
+
+
+_trained: dict[Any, dict[str, Tensor]] = {}
+
+
+def _clean(recipe: Recipe, seed: int, split: Splitter, kind: str) -> dict[str, Tensor]:
+    """Weights trained without a fault; the same for every device."""
+    key = (tuple(asdict(recipe).items()), seed, split.__name__, kind)
+    if key not in _trained:
+        network = recipe.network(seed)
+        chip: nn.Module = OnChip(Device(), network)
+        if kind == "backprop":
+            chip = FeedForward(Device(), network)
+        _fit(chip, split(recipe.task, seed), recipe, seed)
+        _trained[key] = copy.deepcopy(network.state_dict())
+    return _trained[key]

@@ -1,0 +1,231 @@
+"""Commands about chips: budget, device from a table, sweep with resumption, training on a chip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from toreqprop import checkpoint
+from toreqprop.bench.hardware import methods, report, sweep
+from toreqprop.bench.hardware.energy import Costs, digital_backprop, evaluations, on_chip
+from toreqprop.bench.hardware.faults import FAULTS, MAP, named
+from toreqprop.bench.hardware.feed_forward import FeedForward
+from toreqprop.bench.hardware.methods import Recipe, final_split, validation_split
+from toreqprop.cli import hardware as commands
+from toreqprop.cli.app import app
+from toreqprop.errors import InvalidInputError
+from toreqprop.hardware import Device, OnChip
+from toreqprop.hardware.device_files import read_device
+from toreqprop.training import TrainerState, TrainingConfig, fit
+
+CHIP = "read_noise = 0.05\naverage = 2\nsettle = 5\nspread = 0.2\n\n[states]\nbits = 8\n"
+
+
+@pytest.fixture
+def chip(tmp_path: Path) -> Path:
+    path = tmp_path / "chip.toml"
+    path.write_text(CHIP)
+    return path
+
+
+def invoke(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_budget_of_a_file(chip: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "budget.svg"
+    words = ("hardware", "budget", str(chip), "--samples", "16", "--figure", str(picture), "--json")
+    found = json.loads(invoke(*words))
+    assert 0.002 <= found["beta"] <= 2
+    assert found["limit"] in ("NOISE", "RESOLUTION", "BETA")
+    assert picture.read_text().count("<path") > 5
+
+
+def test_a_device_from_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "measured.csv"
+    rows = [f"neuron,{n},{u},{v}" for n in range(3) for u, v in ((-0.5, -0.4), (0.5, 0.45))]
+    table.write_text("\n".join(["kind,unit,applied,measured", *rows]) + "\n")
+    output = tmp_path / "chip.toml"
+    invoke("hardware", "device", str(table), "--output", str(output))
+    assert read_device(output).neuron_gain == pytest.approx(0.0, abs=1e-9)
+
+
+def test_training_on_a_chip_from_the_command_line(chip: Path, tmp_path: Path) -> None:
+    words = ["train", "digits", "--model", "hopfield", "--hidden", "8", "--layers", "1"]
+    words += ["--device", str(chip), "--batch-size", "128", "--json"]
+    invoke(*words, "--epochs", "3", "--learning-rate", "0.03", "--output", str(tmp_path / "run"))
+    found = checkpoint.load(tmp_path / "run").model
+    assert isinstance(found, OnChip)
+    assert found.device == read_device(chip)
+    assert found.gradient.beta == pytest.approx(0.2)  # type: ignore[attr-defined]
+    result = json.loads(invoke("evaluate", str(tmp_path / "run"), "digits", "--json"))
+    assert result["accuracy"] > 0.3  # chance is 0.1
+
+
+def test_training_on_a_chip_resumes_bit_for_bit(chip: Path, tmp_path: Path) -> None:
+    """Noise and all: the weights of one run, and of one that went on from a checkpoint."""
+    data = final_split("digits", 0)
+    x, y = data.x[:64], data.y[:64]
+    config = TrainingConfig(epochs=2, batch_size=16, seed=1)
+
+    def begin() -> OnChip:
+        return OnChip(read_device(chip), Recipe(hidden=6).network(0))
+
+    def keep(state: TrainerState) -> None:
+        if state.epoch == 1:
+            checkpoint.save(tmp_path, checkpoint.Checkpoint(whole, state))
+
+    whole = begin()
+    fit(whole, x, y, config, on_checkpoint=keep)
+    kept = checkpoint.load(tmp_path)
+    fit(kept.model, x, y, config, resume=kept.training)
+    for a, b in zip(whole.parameters(), kept.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_chip_is_certified_from_the_command_line(chip: Path) -> None:
+    words = ["certify", "--model", "hopfield", "--hidden", "6", "--epochs", "0", "--batch", "16"]
+    words += ["--device", str(chip), "--beta", "0.2"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 1  # noise of 0.05, read twice, is no certificate of 0.99
+    assert "limited by" in shown.output.replace("\n", " ")
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert found["limit"] in ("NOISE", "BETA", "SETTLING")
+    assert found["noise"] > 0
+    assert {"cosine_low", "snr"} <= set(found["tensors"][0])
+
+
+def test_a_network_without_a_relaxation_is_refused(chip: Path) -> None:
+    words = ["train", "digits", "--model", "backprop", "--device", str(chip)]
+    with pytest.raises(InvalidInputError, match="settles"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    """A recipe of one epoch, and a search of one trial."""
+    recipe = Recipe(hidden=6, epochs=1, batch_size=256)
+    monkeypatch.setitem(methods.RECIPES, "digits", recipe)
+    monkeypatch.setattr(sweep, "LEARNING_RATES", (0.03, 0.03))
+    monkeypatch.setattr(sweep, "GAINS", (5.0,))
+    monkeypatch.setattr(sweep, "RIVALS", {"clean backprop": (1,), "aware backprop": (1,)})
+    return recipe
+
+
+def test_a_sweep_goes_on_where_it_was_ended(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["hardware", "sweep", "--fault", "stuck weights 20 %", "--seeds", "2"]
+    words += ["--output", str(tmp_path), "--json"]
+    first = json.loads(invoke(*words))
+    row = first["rows"][0]
+    assert row["fault"] == "stuck weights 20 %"
+    assert set(row["scores"]) == set(methods.METHODS)
+    assert all(score["n"] == 2 for score in row["scores"].values())
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a cell was measured twice")
+
+    monkeypatch.setattr(sweep, "run", refuse)
+    assert json.loads(invoke(*words)) == first
+    assert {p.name for p in tmp_path.iterdir()} == {
+        *("digits.json", "digits.md", "digits.html", "digits.svg", "digits.png")
+    }
+    assert "stuck weights 20 %" in (tmp_path / "digits.html").read_text()
+
+
+def test_a_device_of_ones_own_in_the_sweep(tiny: Recipe, chip: Path, tmp_path: Path) -> None:
+    words = ["hardware", "sweep", "--device", str(chip), "--method", "clean backprop"]
+    invoke(*words, "--seeds", "1", "--output", str(tmp_path))
+    kept = sweep.load(tmp_path / "digits.json")
+    assert [row["fault"] for row in kept["cells"].values()] == ["device chip"]
+    assert "| device chip |" in (tmp_path / "digits.md").read_text()
+
+
+def test_cells_depend_on_what_they_measure(tiny: Recipe) -> None:
+    """Another fault, seed, recipe or method is another cell."""
+    recipes = {"EP": tiny, "backprop": tiny}
+    keys = {
+        sweep.key_of(fault, method, recipes, seed)
+        for fault in (*FAULTS, *MAP)
+        for method in methods.METHODS
+        for seed in (0, 1)
+    }
+    assert len(keys) == len((*FAULTS, *MAP)) * len(methods.METHODS) * 2
+    other = {**recipes, "EP": Recipe(hidden=7)}
+    assert sweep.key_of(FAULTS[1], "in situ", other, 0) not in keys
+
+
+def test_claims_are_judged_by_their_intervals() -> None:
+    def cells(values: dict[str, list[float]], fault: str) -> list[dict[str, object]]:
+        return [
+            {"fault": fault, "method": m, "seed": s, "accuracy": a}
+            for m, scores in values.items()
+            for s, a in enumerate(scores)
+        ]
+
+    fault = "stuck weights 20 %"
+    rows = cells({"in situ": [95, 96, 97], "clean EP": [90, 91, 92]}, fault)
+    rows += cells({"clean backprop": [90, 96, 99], "aware backprop": [97, 98, 99]}, fault)
+    rows += cells({"in situ": [96, 97, 98]}, "none")
+    rows += cells({"in situ": [95.6, 96.6, 97.7]}, "read noise, averaged 0.2")
+    rows += cells({"in situ": [93, 97, 98]}, "weights 4 bit, states 8 bit")
+    kept = {"task": "digits", "cells": dict(enumerate(rows))}
+    verdicts = {c["claim"]: c["verdict"] for c in report.claims(kept)}
+    assert verdicts[f"{fault}: in situ beats clean EP deployed"] == "PASS"
+    assert verdicts[f"{fault}: in situ beats clean backprop deployed"] == "FAIL"
+    assert verdicts[f"{fault}: in situ beats aware backprop deployed"] == "FAIL"
+    assert verdicts["weights 2 bit: in situ beats clean EP deployed"] == "NOT RUN"
+    within = "read noise, averaged 0.2: in situ within 1 point(s) of no fault"
+    assert verdicts[within] == "PASS"
+    within = "weights 4 bit, states 8 bit: in situ within 1 point(s) of no fault"
+    assert verdicts[within] == "FAIL"  # one point on average, but nobody knows
+
+
+def test_choices_never_see_test_data() -> None:
+    whole, part = final_split("digits", 3), validation_split("digits", 3)
+    assert len(part.x) + len(part.held_x) == len(whole.x)
+    rows = {tuple(row.tolist()) for row in part.held_x}
+    assert not rows & {tuple(row.tolist()) for row in part.x}
+    train = {tuple(row.tolist()) for row in whole.x}
+    assert rows <= train
+
+
+def test_the_rival_on_an_ideal_chip_is_the_feed_forward_network() -> None:
+    recipe = Recipe(hidden=6)
+    network, data = recipe.network(0), final_split("digits", 0)
+    model = FeedForward(Device(), network).eval()
+    expected = network.feedforward(data.x[:5])
+    assert expected is not None
+    assert (model(data.x[:5]) - expected).abs().max() < 1e-6
+    noisy = FeedForward(Device(read_noise=0.1, average=4), network).eval()
+    assert (noisy(data.x[:5]) - expected).abs().max() > 1e-3
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no fault"):
+        named(["dust"])
+    with pytest.raises(InvalidInputError, match="no method"):
+        commands._methods(["magic"])
+    with pytest.raises(InvalidInputError, match="no recipe"):
+        commands._recipe("cats")
+
+
+def test_energy_counts_what_it_says() -> None:
+    """By hand, for a 3-2-1 network, one sample: phases of 5 + 1 evaluations."""
+    device = Device(settle=5, average=1)
+    assert evaluations(device, 1) == 3 * 6
+    counts = on_chip(device, (3, 2, 1), 1)
+    assert counts.crossings == 18 * 2 * 2 + 3 * 6
+    assert counts.conversions == 18 * 3
+    assert counts.writes == 8
+    assert counts.digital == 16
+    assert digital_backprop((3, 2, 1), 1).digital == 6 + 8 + 4
+    costs = Costs(crossing=1.0, conversion=2.0, write=3.0, digital=4.0)
+    assert counts.joules(costs) == 90 + 2 * 54 + 3 * 8 + 4 * 16
