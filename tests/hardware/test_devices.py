@@ -14,6 +14,7 @@ import toreqprop as teq
 from toreqprop.energies import LinearNudge, System
 from toreqprop.energies.devices.programming import programmed
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.gradients import ESTIMATORS
 from toreqprop.hardware import (
     Analog,
     Binary,
@@ -336,3 +337,50 @@ def test_what_has_no_energy_is_refused() -> None:
     chip.gradient = teq.HolomorphicEP()
     with pytest.raises(UnsupportedModelError, match="complex"):
         one_gradient(chip, x, y)
+
+
+@pytest.mark.parametrize("kind", ["hopfield", "looped", "converted", "conv"])
+def test_every_network_runs_the_phases_of_a_chip(kind: str) -> None:
+    """All that moves at once, little of it: the gradient is near the exact one."""
+    model, x, y = network(kind)
+    device = Device(
+        states=Converter(16),
+        read_noise=1e-5,
+        thermal_noise=1e-5,
+        time_step=2.0,
+        phase_offset=1e-5,
+        drift=1e-6,
+        average=4,
+        settle=60,
+    )
+    chip = on(device, model, beta=0.02)
+    with noise_from(torch.Generator().manual_seed(0)):
+        found = flat(gradient(chip, x, y, squared))
+    exact = flat(exact_gradient(chip, x, y, squared))
+    # Converters of 16 bits have steps of 3e-5, over β of 0.02: some 1e-3 of a state each.
+    assert float((found - exact).norm() / exact.norm()) < 0.05
+
+
+REFUSED = {"holomorphic", "vector_field"}
+"""Estimators that ask of a chip what none can do: complex states, a correcting force."""
+
+
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - REFUSED))
+def test_estimators_serve_a_chip(name: str) -> None:
+    model, x, y = network()
+    chip = on(Device(read_noise=1e-4, average=8, settle=40), model)
+    chip.gradient = name
+    with noise_from(torch.Generator().manual_seed(0)):
+        found = flat(gradient(chip, x, y, squared))
+    exact = flat(exact_gradient(chip, x, y, squared))
+    # Weak nudges drown where states are subtracted; the oracles never look at the chip.
+    assert float(found @ exact / (found.norm() * exact.norm())) > 0.9
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_no_chip_can_do_is_refused(name: str) -> None:
+    model, x, y = network()
+    chip = on(Device(read_noise=1e-4), model)
+    chip.gradient = name
+    with pytest.raises(UnsupportedModelError, match="A chip"):
+        gradient(chip, x, y, squared)
