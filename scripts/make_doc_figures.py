@@ -5,19 +5,25 @@ Run it after a change of `toreqprop.plots`; the commands are those a reader woul
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import draw_circuit
 import torch
 
+from toreqprop.bench.hardware import report
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
 from toreqprop.plots import plain_style, save
+from toreqprop.plots.devices import faults_figure, map_figure
 from toreqprop.plots.style import BLUE, GREEN, INK, VERMILION, finish, new_figure
+from toreqprop.sealed import read_sealed
 from toreqprop.solvers import FixedPoint, relax
 
-FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures"
+RESULTS = ROOT / "results" / "hardware"
 KINDS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
 
 
@@ -49,6 +55,19 @@ def landscape(folder: Path) -> Path:
     return save(figure, folder / "landscape.svg")
 
 
+def devices(folder: Path) -> None:
+    """Accuracy under faults, and noise against resolution, from what the sweep kept."""
+    kept = read_sealed(RESULTS / "digits.json")
+    if kept is not None:
+        save(faults_figure(report.summary(kept)), folder / "devices.svg")
+    grid = RESULTS / "digits-map.json"
+    if grid.exists():
+        save(map_figure(json.loads(grid.read_text())), folder / "devices-map.svg")
+
+
+DEVICES = ("devices", "devices-map")
+"""Those of `devices`."""
+
 CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circuit-mismatch")
 """Those that `draw_circuit` draws."""
 
@@ -56,6 +75,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    devices(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 
