@@ -5,6 +5,7 @@ Run it after a change of `toreqprop.plots`; the commands are those a reader woul
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,13 +13,18 @@ import draw_circuit
 import pulsed_devices
 import torch
 
+from toreqprop.bench.hardware import report
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
 from toreqprop.plots import plain_style, save
+from toreqprop.plots.devices import faults_figure, map_figure
 from toreqprop.plots.style import BLUE, GREEN, INK, VERMILION, finish, new_figure
+from toreqprop.sealed import read_sealed
 from toreqprop.solvers import FixedPoint, relax
 
-FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures"
+RESULTS = ROOT / "results" / "hardware"
 KINDS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
 
 
@@ -50,6 +56,19 @@ def landscape(folder: Path) -> Path:
     return save(figure, folder / "landscape.svg")
 
 
+def devices(folder: Path) -> None:
+    """Accuracy under faults, and noise against resolution, from what the sweep kept."""
+    kept = read_sealed(RESULTS / "digits.json")
+    if kept is not None:
+        save(faults_figure(report.summary(kept)), folder / "devices.svg")
+    grid = RESULTS / "digits-map.json"
+    if grid.exists():
+        save(map_figure(json.loads(grid.read_text())), folder / "devices-map.svg")
+
+
+DEVICES = ("devices", "devices-map")
+"""Those of `devices`."""
+
 CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circuit-mismatch")
 """Those that `draw_circuit` draws."""
 
@@ -58,6 +77,7 @@ def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
     pulsed_devices.draw(folder / "pulses.svg")
+    devices(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

@@ -51,8 +51,8 @@ PROBES = 4
 """Draws of the linear theory's noise; a gradient's norm sums over so many that few are enough."""
 
 MOST_BIAS, MOST_NOISE = 0.7, 4.0
-"""Relative errors with which digits were still learnt: a systematic one turns the gradient by up to
-45 degrees, a random one averages out over some steps of the optimizer."""
+"""Conventions, not measurements: a systematic error of this size turns the gradient by up to 45
+degrees; a random one averages out over some steps of the optimizer."""
 
 
 @dataclass(frozen=True)

@@ -77,15 +77,18 @@ def _claim(claim: str, gap: Any, holds: Any) -> dict[str, Any]:
 def noise_map(kept: Row, errors: list[list[float]] | None = None) -> dict[str, Any] | None:
     """Mean accuracy in place, rows by noise; None where nothing of it was measured."""
     table: list[list[float | None]] = []
+    chips = 0
     for rms in MAP_NOISE:
         row: list[float | None] = []
         for bits in MAP_BITS:
             values = scores(kept, f"map noise {rms:g}, {bits} bit").get("in situ", {})
             row.append(sum(values.values()) / len(values) if values else None)
+            chips = max(chips, len(values))
         table.append(row)
     if all(v is None for row in table for v in row):
         return None
     return {
+        "chips": chips,
         "noise": list(MAP_NOISE), "bits": list(MAP_BITS), "accuracy": table, "error": errors or [],
     }  # fmt: skip
 
@@ -138,7 +141,7 @@ def map_lines(found: dict[str, Any]) -> list[str]:
             error = f" ({found['error'][i][j]:.2g})" if found["error"] else ""
             cells.append(("–" if value is None else f"{value:.1f}") + error)
         lines.append(f"| {rms:g} | " + " | ".join(cells) + " |")
-    return lines
+    return [*lines, "", f"Chips and seeds of each: {found['chips']}."]
 
 
 def write_reports(kept: Row, folder: Path, stem: str) -> list[Path]:
@@ -184,7 +187,7 @@ def _page(found: dict[str, Any], grid: dict[str, Any] | None, kept: Row) -> str:
 
 
 def _html_table(lines: list[str]) -> str:
-    rows = [[escape(c.strip()) for c in line.strip("|").split("|")] for line in lines]
+    rows = [[escape(c.strip()) for c in line.strip("|").split("|")] for line in lines if line]
     head = "".join(f"<th>{c}</th>" for c in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows[2:])
     return f"<table><tr>{head}</tr>{body}</table>"
