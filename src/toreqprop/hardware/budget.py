@@ -50,6 +50,9 @@ BETAS = tuple(0.002 * 10 ** (k / 12) for k in range(37))
 PROBES = 4
 """Draws of the linear theory's noise; a gradient's norm sums over so many that few are enough."""
 
+COARSE_PROBES = 2
+"""The same for converters, which are looked at for every β."""
+
 MOST_BIAS, MOST_NOISE = 0.7, 4.0
 """Conventions, not measurements: a systematic error of this size turns the gradient by up to 45
 degrees; a random one averages out over some steps of the optimizer."""
@@ -279,7 +282,7 @@ def _resolution(
     if device.states is None or kept < 1e-12:
         return 0.0
     step, total = device.states.step, 0.0
-    for _ in range(PROBES):
+    for _ in range(COARSE_PROBES):
         error = []
         for s in shift:
             apart = 2 * beta * s.abs() / step
@@ -288,7 +291,7 @@ def _resolution(
             error.append(rms * _white(s, generator))
         found = response.gradient_of(response.state, response.settled(tuple(error)))
         total += float(found.norm()) ** 2
-    return math.sqrt(total / PROBES)
+    return math.sqrt(total / COARSE_PROBES)
 
 
 def _bias(

@@ -74,7 +74,7 @@ class Response:
             image = self.push(found)
             found, last = tuple(e + m for e, m in zip(error, image, strict=True)), found
             gap = max(float((a - b).abs().max()) for a, b in zip(found, last, strict=True))
-            if gap <= 1e-6 * max(float(f.abs().max()) for f in found):
+            if gap <= 1e-4 * max(float(f.abs().max()) for f in found):
                 break
         return found
 
