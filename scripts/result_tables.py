@@ -41,6 +41,30 @@ def speed_table() -> list[str]:
     return lines
 
 
+def layered_speed_table() -> list[str]:
+    """Stacks at their bounds: times over backpropagation's, and what they were bought with."""
+    found = load("speed_layered.json")
+    lines = [
+        "| batch | layers | feedback | time over backprop | over fused Adam | norm / radius "
+        "| passes | worst cosine |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        network = row["network"]
+        lines.append(
+            f"| {network['batch']} | {network['layers']} × {network['width']} "
+            f"| {network['feedback']:g} | {row['cpu_ratio']:.2f} | {row['fused_ratio']:.2f} "
+            f"| {row['reach']:.3f} | {row['free']:.1f} + {row['nudged']:.1f} "
+            f"| {row['cosine']:.4f} |"
+        )
+    setup = found["conditions"]
+    return [
+        *lines, "",
+        f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the first "
+        "ratio is of median processor times, the second of best wall times.",
+    ]  # fmt: skip
+
+
 def layered_table() -> list[str]:
     """Step times of layered networks over backpropagation's."""
     lines = ["| sizes | backprop, ms | TorEqProp, ms | ratio |", "|---|---|---|---|"]
@@ -404,6 +428,7 @@ BLOCKS = {
     "soak": lambda: tried("soak", soak_sentence),
     "circuits": circuits_table,
     "speed": speed_table,
+    "speed-layered": layered_speed_table,
     "memory": memory_table,
     "accuracy": lambda: accuracy_table("benchmark.json"),
     "accuracy-full": lambda: accuracy_table("full-data/benchmark.json"),
