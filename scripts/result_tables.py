@@ -60,8 +60,8 @@ def layered_speed_table() -> list[str]:
     setup = found["conditions"]
     return [
         *lines, "",
-        f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the first "
-        "ratio is of median processor times, the second of best wall times.",
+        f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the "
+        "first ratio is of median processor times, the second of best wall times.",
     ]  # fmt: skip
 
 
