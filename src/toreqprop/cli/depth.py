@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -24,7 +26,7 @@ def depth(
         list[str] | None,
         typer.Option(help=f"One of {', '.join(study.NETWORKS)} (layers); by default all."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many, from 42 on.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 3,
     epochs: Annotated[int, typer.Option(help="Passes over the 5,000 images.", min=1)] = 10,
     bound: Annotated[
         str, typer.Option(help="How norms are kept: tight, proven or exact.")
@@ -36,6 +38,8 @@ def depth(
     write: Annotated[
         Path | None, typer.Option(help="Markdown file whose marked table is replaced.")
     ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Train networks by EP and their twins by backpropagation, and print the table.
 
@@ -54,11 +58,14 @@ def depth(
     torch.set_num_threads(1)
     setup = study.Setup(
         tuple(task or study.TASKS), tuple(network or study.NETWORKS), seeds=seeds, epochs=epochs,
-        bound=bound, feedback=feedback,  # type: ignore[arg-type]
+        first_seed=seed, bound=bound, feedback=feedback,  # type: ignore[arg-type]
     )  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training", total=len(list(setup.runs())))
         runs = study.measure(setup, output, on_run=lambda run: progress.advance(bar))
+    if as_json:
+        typer.echo(json.dumps([asdict(run) for run in runs], indent=2))
+        return
     text = study.render_markdown(setup, runs)
     typer.echo(text)
     if write is not None:
