@@ -81,8 +81,8 @@ def bounds(level: Level) -> tuple[Bound, ...]:
             level.pick(1.0, 0.5, 0.5),
             "points gained in place at these spreads (lower end of the interval)",
         ),
-        # At these spreads an ideally trained network loses some three points, and so in place there
-        # are no five to be gained; where the components spread twice as wide there are.
+        # At these spreads an ideally trained network loses less than five points, and so in place
+        # there are no five to be gained; where the components spread twice as wide there are.
         at_least("gain_twice", 5.0, "points gained in place at twice these spreads"),
     )
 
