@@ -38,6 +38,14 @@ def test_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"{runs[1].accuracy:.2f}" in table
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"setup": {}, "runs": [{}]}'])
+def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "depth.json"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match="remove it"):
+        depth.measure(SETUP, path)
+
+
 def test_runs_of_another_setup_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "depth.json"
     one = depth.Setup(("mnist",), ("2",), seeds=1, width=12, epochs=1, batch=20)

@@ -184,17 +184,23 @@ def read(path: Path, setup: Setup) -> list[Run]:
     """The runs in a file.
 
     Raises:
-        InvalidInputError: they were trained another way.
+        InvalidInputError: they were trained another way, or it is no such file.
     """
-    content: dict[str, Any] = json.loads(path.read_text())
-    kept: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in content["setup"].items()
-    }
-    stored = Setup(**kept)
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        kept: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in content["setup"].items()
+        }
+        stored = Setup(**kept)
+        runs = [Run(**{**r, "steps": tuple(r["steps"])}) for r in content["runs"]]
+    except (ValueError, TypeError, KeyError, AttributeError, OSError):
+        raise InvalidInputError(
+            f"{path} holds no runs that can be read: remove it, or choose another --output."
+        ) from None
     wanted = replace(setup, tasks=stored.tasks, networks=stored.networks, seeds=stored.seeds)
     if stored != wanted:
         raise InvalidInputError(f"{path} holds runs of another setup: choose another --output.")
-    return [Run(**{**r, "steps": tuple(r["steps"])}) for r in content["runs"]]
+    return runs
 
 
 def render_markdown(setup: Setup, runs: list[Run]) -> str:

@@ -2,8 +2,10 @@
 
 Between two products one compiled loop adds what comes from both sides and applies tanh. A pass down
 and up needs every coupling once in each direction: what the last pass upward computed is still
-right on the way down. Of the two nudged phases the shift alone is relaxed, around images of the
-center that stay, unless the nudge moves the center itself by more than the tolerance.
+right on the way down. Of the two nudged phases the shift alone is relaxed, around a center that is
+taken to be as settled as the free phase left it (its residual ended that phase, and is not measured
+again): what is measured is the shift's own residual and how far the nudge moves the center, which
+is settled anew where that is more than the tolerance.
 """
 
 from __future__ import annotations
