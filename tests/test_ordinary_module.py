@@ -223,6 +223,23 @@ def test_a_huge_loss_has_a_finite_gradient(kernel: str) -> None:
         assert torch.allclose(p.grad / 1e200, plain[n], rtol=1e-6, atol=1e-12), n
 
 
+@pytest.mark.parametrize("kernel", ["numba", "torch"])
+@pytest.mark.parametrize(
+    "model", [teq.LoopedMLP(6, 9, 4), teq.HopfieldMLP([6, 9, 8, 4])], ids=["looped", "stack"]
+)
+def test_one_over_beta_does_not_leave_the_range_of_floats(
+    model: teq.EquilibriumModel, kernel: str
+) -> None:
+    """A loss near the end of float32: times one over β it would be beyond."""
+    model.kernel = kernel
+    x, y = torch.randn(5, 6), torch.tensor([0, 1, 2, 3, 0])
+    plain = grads(model, x, y)
+    model.zero_grad()
+    (F.cross_entropy(model(x), y) * 1e38).backward()
+    for name, p in model.named_parameters():
+        assert torch.allclose(p.grad / 1e38, plain[name], rtol=1e-3, atol=1e-6), name
+
+
 @pytest.mark.parametrize("kernel", ["numba", "torch", "numpy"])
 def test_a_loss_that_is_not_finite_has_no_finite_gradient(kernel: str) -> None:
     model, x, y = looped(kernel=kernel)

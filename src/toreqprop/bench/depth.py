@@ -127,7 +127,7 @@ def run(setup: Setup, task: str, network: str, seed: int) -> Run:
     last = [sum(counts[-epoch:]) / epoch for counts in steps.values()]
     return Run(
         task, network, seed, _accuracy(model, *test), _accuracy(twin, *test),
-        before.min_cosine, after.min_cosine, before.ok and after.ok, _reach(model),
+        before.min_cosine, after.min_cosine, before.ok and after.ok, max(reaches(model)),
         (last[0], last[1]), failures, seconds, twin_seconds,
     )  # fmt: skip
 
@@ -152,8 +152,8 @@ def _accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 @torch.no_grad()
-def _reach(model: EquilibriumModel) -> float:
-    """The largest ``‖W‖₂/radius`` of what is kept in a ball."""
+def reaches(model: EquilibriumModel) -> list[float]:
+    """``‖W‖₂/radius`` of everything that is kept in a ball."""
     found = []
     for module in model.modules():
         weight, radius = getattr(module, "weight", None), None
@@ -162,7 +162,7 @@ def _reach(model: EquilibriumModel) -> float:
                 radius = getattr(part, "radius", radius)
         if isinstance(weight, Tensor) and radius is not None:
             found.append(float(torch.linalg.matrix_norm(weight.double(), 2)) / radius)
-    return max(found, default=0.0)
+    return found
 
 
 def measure(

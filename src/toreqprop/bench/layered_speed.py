@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from toreqprop.bench.contenders import Contender, batches, train_in_turn, train_once
-from toreqprop.bench.depth import plain
+from toreqprop.bench.depth import plain, reaches
 from toreqprop.certificate import certify
 from toreqprop.models import HopfieldMLP
 from toreqprop.models.constrained import Constrained
@@ -120,17 +120,12 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
         min(ours.times) / min(baseline.times),
         _median(ours.cpu_times) / _median(baseline.cpu_times),
         min(ours.times) / min(quick.times),
-        min(_reach(layer) for layer in _couplings(model)),
+        min(reaches(model)),
         steps["free"],
         steps["nudged"],
         found.min_cosine,
         found.ok,
     )
-
-
-@torch.no_grad()
-def _reach(layer: Constrained) -> float:
-    return float(torch.linalg.matrix_norm(layer.weight.double(), 2)) / _limit(layer)
 
 
 def _couplings(model: HopfieldMLP) -> list[Constrained]:

@@ -27,7 +27,7 @@ from toreqprop.kernels import compiled_available, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, relax_pair
-from toreqprop.tracing import is_plain
+from toreqprop.tracing import is_finite, is_plain
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,12 @@ class ContrastiveEstimator(GradientEstimator):
         found, coefficient = self.drawn().contrast(
             problem, free, lambda beta: LinearNudge(direction, beta)
         )
-        weight = coefficient * scale
-        return field.energy_gradients(
-            as_pairs(found), weight, system.x, system.params, problem.wants
-        )
+        pairs, weight = as_pairs(found), coefficient * scale
+        if is_finite(weight):
+            return field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
+        # One over β left the range of floats where the gradient, which is linear in it, may not.
+        parts = field.energy_gradients(pairs, scale, system.x, system.params, problem.wants)
+        return tuple(None if g is None else coefficient * g for g in parts)
 
 
 def as_pairs(found: Solution) -> Pairs:
