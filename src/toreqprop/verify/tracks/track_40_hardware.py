@@ -119,7 +119,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_least(
             "gain_over_aware",
             5.0,
-            # Its settings are a clean network's; `toreqprop hardware sweep` searches them per fault.
+            # Its settings are a clean network's; `toreqprop hardware sweep` searches them.
             "points gained over hardware-aware backpropagation that was not tuned for this chip",
         ),
         at_least("counted_over_model", 1 - 1e-9, "evaluations counted over those of the model"),
