@@ -46,16 +46,19 @@ class Setup:
     side: int = 9
     mazes: int = 4096
     updates: int = 250
-    plain_updates: int = 1000
+    plain_updates: int = 500
     batch: int = 64
     clip: float = 0.3
     channels: int = 4
+    coupling: float = 0.3
+    bias: float = -0.5
     plain_channels: int = 16
-    beta: float = 0.01
+    beta: float = 1e-3
+    max_gain: float = 2.0
     tol: float = 1e-4
     max_steps: int = 120
     sides: tuple[int, ...] = (9, 17, 33, 65)
-    counts: tuple[int, ...] = (200, 200, 100, 40)
+    counts: tuple[int, ...] = (100, 100, 100, 20)
 
     def runs(self) -> Iterator[tuple[str, str, int]]:
         """Task, method and seed of every run: EP's first, seed by seed."""
@@ -65,7 +68,7 @@ class Setup:
                     yield task, method, seed
 
 
-RATES = {EP: 0.01, IMPLICIT: 0.01, UNROLLED: 0.01, UNCOUPLED: 0.01, **dict.fromkeys(PLAIN, 0.003)}
+RATES = {EP: 0.02, IMPLICIT: 0.02, UNROLLED: 0.02, UNCOUPLED: 0.02, **dict.fromkeys(PLAIN, 0.003)}
 """The largest step of the optimizer, for each method the best of three on validation mazes
 (results/mazes_search.jsonl)."""
 
@@ -114,7 +117,8 @@ def build(setup: Setup, task: str, method: str, seed: int) -> nn.Module:
     """The network of a method, with initial weights from the seed.
 
     The readout begins at zero, so that it learns what activity means before the kernel moves; the
-    drive begins with the sign of walls and marks.
+    drive begins with the sign of walls and marks, and cells begin a little too quiet: the kernel
+    then grows until activity holds, which is the way on which gradients do not vanish.
     """
     torch.manual_seed(seed)
     if method in PLAIN:
@@ -127,14 +131,16 @@ def build(setup: Setup, task: str, method: str, seed: int) -> nn.Module:
     model = EquilibriumMap(
         2,
         setup.channels,
+        coupling=setup.coupling,
         start=STARTS[task],
-        gradient=estimators.get(method, CenteredEP(setup.beta)),
+        gradient=estimators.get(method, CenteredEP(setup.beta, max_gain=setup.max_gain)),
         solver=solver,
         on_failure="ignore",
     )
     with torch.no_grad():
         for part in (*model.drive.parameters(), *model.readout.parameters()):
             part.zero_()
+        model.drive.bias.fill_(setup.bias)
         for channel, strength in enumerate(DRIVES):
             model.drive.weight[:, channel, 1, 1] = strength
         if method == UNCOUPLED:

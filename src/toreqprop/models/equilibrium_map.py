@@ -33,10 +33,14 @@ class EquilibriumMap(EquilibriumModel):
             same channel.
         start: the state every cell begins at: 0 where activity has to spread, 1 where it has to
             be withdrawn.
+        cooperative: keep the kernel from being negative: cells only support each other, and a
+            relaxation from 0 rises to the lowest equilibrium (from 1 falls to the highest) with any
+            weights, contraction or not.
         activation: ``Sigmoid()``, ``Tanh()`` or another.
         generator: what the initial weights are drawn from; torch's global one by default.
-        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`. The tolerance is
-            tight by default, as a front that moves is a few cells of thousands.
+        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`. By default the
+            tolerance is tight, as a front that moves is a few cells of thousands, and no sample's
+            gain exceeds two: maps learn next to bifurcations, see `CenteredEP`.
 
     Shapes: input (batch, inputs, height, width), output (batch, height, width, outputs).
     """
@@ -64,11 +68,11 @@ class EquilibriumMap(EquilibriumModel):
         outputs = checks.whole_number("outputs", outputs, 1)
         if checks.whole_number("kernel_size", kernel_size, 1) % 2 == 0:
             raise InvalidInputError(f"kernel_size must be odd, got {kernel_size}. Typical: 3.")
-        coupling = checks.number("coupling", coupling, typical="0.15")
+        coupling = checks.number("coupling", coupling, typical="0.1 to 0.3")
         field = MapEnergy(Sigmoid() if activation is None else activation, start)
         super().__init__(
             field,
-            gradient=CenteredEP(beta=1e-4) if gradient is None else gradient,
+            gradient=CenteredEP(beta=1e-3, max_gain=2.0) if gradient is None else gradient,
             solver=FixedPoint(tol=1e-5, max_steps=1000) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,

@@ -39,9 +39,9 @@ class Mazes:
 def mazes(task: str, side: int, count: int, seed: int, *, without: Sequence[Mazes] = ()) -> Mazes:
     """``count`` different mazes, none of which has the walls of one in ``without``.
 
-    A maze is a spanning tree of rooms at odd coordinates, found by a random walk that backtracks.
-    For "maze-reach" two of its passages are walled up again, so that a part of the rooms is cut
-    off; there is one start. For "maze-path" start and goal are two rooms.
+    A maze is a spanning tree of rooms at odd coordinates, found by a random walk that backtracks
+    and branches off. For "maze-reach" two of its passages are walled up again, so that a part of
+    the rooms is cut off; there is one start. For "maze-path" start and goal are two rooms.
 
     Raises:
         InvalidInputError: an unknown task, a side that is even or below 5, or more mazes than
@@ -112,18 +112,19 @@ def _tree(side: int, rng: np.random.Generator) -> np.ndarray:
     at = (2 * int(rng.integers(rooms)) + 1, 2 * int(rng.integers(rooms)) + 1)
     walls[at] = False
     trail = [at]
-    turns = rng.random(4 * rooms * rooms).tolist()
     while trail:
-        r, c = trail[-1]
+        turn, jump, place = rng.random(3)
+        number = int(place * len(trail)) if jump < BRANCHING else len(trail) - 1
+        r, c = trail[number]
         ways = [
             (dr, dc)
             for dr, dc in STEPS
             if 0 < r + 2 * dr < side and 0 < c + 2 * dc < side and walls[r + 2 * dr, c + 2 * dc]
         ]
         if not ways:
-            trail.pop()
+            trail.pop(number)
             continue
-        dr, dc = ways[int(turns.pop() * len(ways))]
+        dr, dc = ways[int(turn * len(ways))]
         walls[r + dr, c + dc] = walls[r + 2 * dr, c + 2 * dc] = False
         trail.append((r + 2 * dr, c + 2 * dc))
     return walls
@@ -169,3 +170,6 @@ def _descend(distance: np.ndarray, goal: tuple[int, int]) -> tuple[list[int], li
 
 
 STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))
+BRANCHING = 0.5
+"""How often the walk goes on from any room it has seen: so small mazes too have crossings of every
+kind, and large ones ways of a hundred steps and more."""
