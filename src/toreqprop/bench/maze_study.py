@@ -73,6 +73,9 @@ def search(setup: Setup, task: str, method: str, seed: int, rate: float) -> dict
         "seed": seed,
         "rate": rate,
         "beta": setup.beta,
+        "max_gain": setup.max_gain,
+        "coupling": setup.coupling,
+        "bias": setup.bias,
         "tol": setup.tol,
         "max_steps": setup.max_steps,
         "updates": setup.updates,
@@ -110,6 +113,57 @@ def _row(task: str, method: str, own: list[Run], sides: int) -> str:
         f"| {task} | {TITLES[method]} | {own[0].parameters:,} | {len(own)} | {exact} | {cosine} "
         f"| {certified} |"
     )
+
+
+def sentences(setup: Setup, runs: Iterable[Run]) -> list[str]:
+    """Of the map trained by EP: the worst seed at each size, certificates, and what it took."""
+    found = []
+    for task in setup.tasks:
+        own = [r for r in runs if (r.task, r.method) == (task, "ep")]
+        worst = ", ".join(
+            f"{min(r.exact[k] for r in own):g} % at {side}x{side}"
+            for k, side in enumerate(setup.sides)
+        )
+        passed = sum(bool(r.certified) for r in own)
+        seconds = sum(r.seconds for r in own) / len(own)
+        found.append(
+            f"* **{task}**: on the worst of {len(own)} seeds {worst}; {passed} of {len(own)} "
+            f"certified around the last epoch, in which "
+            f"{sum(r.unsettled or 0 for r in own)} relaxations of all seeds did not settle; "
+            f"{seconds:.0f} s of processor time a training; the slowest {setup.sides[-1]}x"
+            f"{setup.sides[-1]} maze settled in {max(r.steps[-1] for r in own):,} steps."
+        )
+    counts = ", ".join(map(str, setup.counts))
+    sides = ", ".join(map(str, setup.sides))
+    found.append(
+        f"* {setup.updates} updates of {setup.batch} mazes of {setup.side}x{setup.side}; tested on "
+        f"{counts} mazes with sides {sides}."
+    )
+    return found
+
+
+def render_trials(trials: list[dict[str, Any]]) -> list[str]:
+    """Every trial on validation mazes, in the order they were made."""
+    lines = [
+        "| task | network | seed | rate | β | largest gain | steps | tolerance | exact, by side "
+        "| unsettled |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for t in trials:
+        exact = ", ".join(f"{side}: {e:g}" for side, e in zip(t["sides"], t["exact"], strict=True))
+        nudged = t["method"] == "ep"
+        beta = t["beta"] if nudged else None
+        gain = t["max_gain"] if nudged else None
+        lines.append(
+            f"| {t['task']} | {TITLES[t['method']]} | {t['seed']} | {t['rate']:.3g} "
+            f"| {_or_dash(beta)} | {_or_dash(gain)} | {t['max_steps']} | {t['tol']:g} | {exact} "
+            f"| {_or_dash(t['unsettled'])} |"
+        )
+    return lines
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
 
 
 TITLES = {

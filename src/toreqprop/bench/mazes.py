@@ -54,7 +54,7 @@ class Setup:
     bias: float = -0.5
     plain_channels: int = 16
     beta: float = 1e-3
-    max_gain: float = 2.0
+    max_gain: float | None = 2.0
     tol: float = 1e-4
     max_steps: int = 120
     sides: tuple[int, ...] = (9, 17, 33, 65)

@@ -37,7 +37,9 @@ def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None
 
 @app.command()
 def fetch(
-    tasks: list[str] | None = typer.Argument(None, help="Tasks to fetch for; all by default."),
+    tasks: list[str] | None = typer.Argument(
+        None, help="Tasks to fetch for; by default those of the benchmark."
+    ),
     data_dir: Path | None = _DATA_DIR,
     as_json: bool = _JSON,
 ) -> None:
@@ -48,10 +50,12 @@ def fetch(
     \b
     Examples:
       toreqprop data fetch mnist fashion
+      toreqprop data fetch cifar10
     """
     console = Console(stderr=as_json)
     failed = False
-    chosen = [get(name) for name in tasks or list(TASKS)]
+    standard = [name for name, task in TASKS.items() if task.standard]
+    chosen = [get(name) for name in tasks or standard]
     for task in chosen:
         name = task.name
         try:
