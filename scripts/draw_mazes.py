@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from toreqprop.bench.mazes import EP, RATES, SETTLED, Setup, build, split, train
+from toreqprop.bench.mazes import EP, SETTLED, Setup, build, split, train
 from toreqprop.models import EquilibriumMap
 from toreqprop.plots import plain_style, save
 from toreqprop.plots.style import INK
@@ -30,7 +30,7 @@ def film(task: str, setup: Setup) -> tuple[np.ndarray, np.ndarray, list[tuple[in
     data = split(setup, task, seed)
     model = build(setup, task, EP, seed)
     assert isinstance(model, EquilibriumMap)
-    train(setup, model, data.train, seed, RATES[EP])
+    train(setup, model, data.train, seed, *setup.recipe(task, EP))
     mazes = data.scored[setup.sides.index(SIDE)]
     far = [distances(x)[y > 0].max() for x, y in zip(mazes.x, mazes.y, strict=True)]
     chosen = int(np.argsort(far)[-len(far) // 4])

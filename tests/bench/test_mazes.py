@@ -16,7 +16,7 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumMap
 
 SMALL = Setup(
-    ("maze-reach",), seeds=1, mazes=32, updates=3, plain_updates=3, batch=8, max_steps=20,
+    ("maze-reach",), seeds=1, mazes=32, updates=(3, 3), plain_updates=3, batch=8, max_steps=20,
     sides=(9, 11), counts=(4, 3),
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ def test_every_method_runs_and_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     table = maze_study.render_markdown(runs, SMALL.sides)
     assert table.count("\n") == 1 + len(METHODS)
     with pytest.raises(InvalidInputError, match="another setup"):
-        maze_study.measure(replace(SMALL, updates=4), path)
+        maze_study.measure(replace(SMALL, updates=(4, 4)), path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"setup": {}, "runs": [{}]}'])

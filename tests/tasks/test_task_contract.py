@@ -140,7 +140,7 @@ def test_a_negative_seed_is_refused(load: Load, name: str) -> None:
 
 
 def test_an_unknown_task_is_refused_with_the_known_names() -> None:
-    with pytest.raises(InvalidInputError, match="digits, mnist, fashion, cartpole, acrobot"):
+    with pytest.raises(InvalidInputError, match="digits, mnist, fashion, cifar10, cartpole"):
         get("mnits")
 
 

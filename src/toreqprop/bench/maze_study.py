@@ -61,11 +61,14 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
-def search(setup: Setup, task: str, method: str, seed: int, rate: float) -> dict[str, Any]:
-    """One trial on validation mazes: what was tried, and the percentages that came out."""
+def search(setup: Setup, task: str, method: str, seed: int, factor: float) -> dict[str, Any]:
+    """One trial on validation mazes at so many times the rate of the setup: what was tried, and the
+    percentages that came out."""
+    updates, rate = setup.recipe(task, method)
+    rate *= factor
     data = split(setup, task, seed, validation=True)
     model = build(setup, task, method, seed)
-    trained = train(setup, model, data.train, seed, rate)
+    trained = train(setup, model, data.train, seed, updates, rate)
     scores = [score(model, found) for found in data.scored]
     return {
         "task": task,
@@ -78,7 +81,7 @@ def search(setup: Setup, task: str, method: str, seed: int, rate: float) -> dict
         "bias": setup.bias,
         "tol": setup.tol,
         "max_steps": setup.max_steps,
-        "updates": setup.updates,
+        "updates": updates,
         "sides": setup.sides,
         "exact": [exact for exact, _, _ in scores],
         "cells": [cells for _, cells, _ in scores],
@@ -133,10 +136,11 @@ def sentences(setup: Setup, runs: Iterable[Run]) -> list[str]:
             f"{seconds:.0f} s of processor time a training; the slowest {setup.sides[-1]}x"
             f"{setup.sides[-1]} maze settled in {max(r.steps[-1] for r in own):,} steps."
         )
+    updates = " and ".join(str(setup.recipe(task, "ep")[0]) for task in setup.tasks)
     counts = ", ".join(map(str, setup.counts))
     sides = ", ".join(map(str, setup.sides))
     found.append(
-        f"* {setup.updates} updates of {setup.batch} mazes of {setup.side}x{setup.side}; tested on "
+        f"* {updates} updates of {setup.batch} mazes of {setup.side}x{setup.side}; tested on "
         f"{counts} mazes with sides {sides}."
     )
     return found

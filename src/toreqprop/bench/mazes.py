@@ -37,7 +37,8 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained, and how; what differs between the methods is in `RATES`."""
+    """What is trained, and how. ``updates`` and ``rates``, the largest step of the optimizer, are
+    those of `MAZE_TASKS` in turn; ``plain_updates`` and ``plain_rate`` of feed-forward networks."""
 
     tasks: tuple[str, ...] = MAZE_TASKS
     methods: tuple[str, ...] = METHODS
@@ -45,8 +46,10 @@ class Setup:
     first_seed: int = 42
     side: int = 9
     mazes: int = 4096
-    updates: int = 250
+    updates: tuple[int, ...] = (150, 500)
+    rates: tuple[float, ...] = (0.02, 0.01)
     plain_updates: int = 500
+    plain_rate: float = 0.003
     batch: int = 64
     clip: float = 0.3
     channels: int = 4
@@ -67,10 +70,12 @@ class Setup:
                 for task in self.tasks:
                     yield task, method, seed
 
-
-RATES = {EP: 0.02, IMPLICIT: 0.02, UNROLLED: 0.02, UNCOUPLED: 0.02, **dict.fromkeys(PLAIN, 0.003)}
-"""The largest step of the optimizer, for each method the best of three on validation mazes
-(results/mazes_search.jsonl)."""
+    def recipe(self, task: str, method: str) -> tuple[int, float]:
+        """Updates and largest rate of a training."""
+        if method in PLAIN:
+            return self.plain_updates, self.plain_rate
+        number = MAZE_TASKS.index(task)
+        return self.updates[number], self.rates[number]
 
 
 @dataclass(frozen=True)
@@ -199,9 +204,10 @@ class Trained:
     unsettled: int | None = None
 
 
-def train(setup: Setup, model: nn.Module, data: Mazes, seed: int, rate: float) -> Trained:
+def train(
+    setup: Setup, model: nn.Module, data: Mazes, seed: int, updates: int, rate: float
+) -> Trained:
     """Adam with one cycle of its rate; the gradient is certified around the last epoch."""
-    updates = setup.plain_updates if isinstance(model, Plain) else setup.updates
     x, y = torch.from_numpy(data.x), targets(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates)
@@ -275,7 +281,7 @@ def run(setup: Setup, task: str, method: str, seed: int) -> Run:
     """Train one network and score it on the test mazes of every side."""
     data = split(setup, task, seed)
     model = build(setup, task, method, seed)
-    trained = train(setup, model, data.train, seed, RATES[method])
+    trained = train(setup, model, data.train, seed, *setup.recipe(task, method))
     scores = [score(model, found) for found in data.scored]
     exact, cells, steps = (tuple(part) for part in zip(*scores, strict=True))
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)

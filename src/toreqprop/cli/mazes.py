@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from toreqprop import checks
 from toreqprop.bench import maze_study
-from toreqprop.bench.mazes import METHODS, RATES, Setup
+from toreqprop.bench.mazes import METHODS, Setup
 from toreqprop.tasks.mazes import MAZE_TASKS
 
 FACTORS = (1 / 3, 1.0, 3.0)
@@ -74,7 +74,7 @@ def _search(setup: Setup, path: Path, progress: Progress) -> list[dict[str, obje
     found = []
     for task, method, seed in runs:
         for factor in FACTORS:
-            trial = maze_study.search(setup, task, method, seed, factor * RATES[method])
+            trial = maze_study.search(setup, task, method, seed, factor)
             with path.open("a") as file:
                 file.write(json.dumps(trial) + "\n")
             found.append(trial)
