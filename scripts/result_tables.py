@@ -412,14 +412,12 @@ def devices_map() -> list[str]:
 
 def mazes_table() -> list[str]:
     """Exact test mazes of every size: the map by each method, and the controls."""
-    setup, runs = maze_study.load(RESULTS / "mazes.json")
-    return maze_study.render_markdown(runs, setup.sides).splitlines()
+    return maze_study.render_markdown(maze_study.load(RESULTS / "mazes.json")).splitlines()
 
 
 def mazes_sentences() -> list[str]:
     """What of the claims holds on every seed of EP, and what it took."""
-    setup, runs = maze_study.load(RESULTS / "mazes.json")
-    return maze_study.sentences(setup, runs)
+    return maze_study.sentences(maze_study.load(RESULTS / "mazes.json"))
 
 
 def mazes_gain_table() -> list[str]:
