@@ -28,7 +28,7 @@ def speed(
         bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
     ] = False,
     layered: Annotated[
-        bool, typer.Option("--layered", help="Measure networks whose couplings are at their bounds.")
+        bool, typer.Option("--layered", help="Measure networks with couplings at their bounds.")
     ] = False,
     radius: Annotated[
         float | None, typer.Option(help="Bound on the norm: 0.05, or 0.978 with --layered.")
