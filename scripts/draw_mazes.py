@@ -1,6 +1,6 @@
-"""Draw how a map settles in a maze: activity spreads from a start, or leaves the dead ends.
+"""Draw how a map settles in a maze: activity spreads from the start as far as there is a way.
 
-The networks are those of the first seed of `toreqprop mazes --method ep`, trained here again.
+The network is that of the first seed of `toreqprop mazes --method ep`, trained here again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import torch
 from toreqprop.bench.mazes import EP, SETTLED, SETUPS, Setup, build, split, train
 from toreqprop.models import EquilibriumMap
 from toreqprop.plots import plain_style, save
-from toreqprop.plots.style import INK
+from toreqprop.plots.style import INK, VERMILION, new_figure
 from toreqprop.solvers import Trace
 from toreqprop.tasks.mazes import MARK, distances
 
 ROOT = Path(__file__).parents[1]
 SHARES = (0.02, 0.15, 0.4, 0.7, 1.0)
 """Of the steps until the maze has settled: when a picture is taken."""
-SIDE = 33
-SEED = 42
+TASK, SIDE, SEED = "maze-reach", 33, 42
 
 
 def film(setup: Setup) -> tuple[np.ndarray, np.ndarray, list[tuple[int, np.ndarray]]]:
@@ -48,30 +47,21 @@ def _probability(model: EquilibriumMap, state: tuple[torch.Tensor, ...]) -> np.n
 
 
 def draw(path: Path) -> Path:
-    """A row of frames for each task; walls are dark, the last picture is the target."""
-    from matplotlib.figure import Figure
-
+    """A row of frames; walls are dark, the last picture is the target."""
+    image, target, frames = film(SETUPS[TASK])
+    walls, marks = image[0] > 0, np.argwhere(image[MARK] > 0)
+    pictures = [(f"step {step}", found) for step, found in frames]
+    pictures.append(("target", target.astype(float)))
     with plain_style():
-        figure = Figure(figsize=(11, 4.1), layout="constrained", facecolor="white")
-        rows = figure.subplots(2, len(SHARES) + 1)
-        for row, (task, setup) in zip(rows, SETUPS.items(), strict=True):
-            image, target, frames = film(setup)
-            walls = image[0] > 0
-            pictures = [(f"step {step}", found) for step, found in frames]
-            for axes, (title, found) in zip(
-                row, [*pictures, ("target", target.astype(float))], strict=True
-            ):
-                axes.imshow(
-                    np.ma.masked_where(walls, found), cmap="viridis", vmin=0, vmax=1,
-                    interpolation="nearest",
-                )  # fmt: skip
-                axes.set_facecolor(INK)
-                marks = np.argwhere(image[MARK] > 0)
-                axes.plot(marks[:, 1], marks[:, 0], "o", color="#d62728", ms=2.5)
-                axes.set_title(title)
-                axes.set_xticks([])
-                axes.set_yticks([])
-            row[0].set_ylabel(task)
+        figure, row = new_figure(len(pictures), width=11, height=2.1)
+        for axes, (title, found) in zip(row, pictures, strict=True):
+            shown = np.ma.masked_where(walls, found)
+            axes.imshow(shown, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+            axes.set_facecolor(INK)
+            axes.plot(marks[:, 1], marks[:, 0], "o", color=VERMILION, ms=3)
+            axes.set_title(title)
+            axes.set_xticks([])
+            axes.set_yticks([])
     return save(figure, path)
 
 

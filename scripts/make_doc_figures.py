@@ -75,7 +75,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 
 
 MAZES = ("maze-front",)
-"""That of `draw_mazes`, which trains two networks first."""
+"""That of `draw_mazes`, which trains a network first."""
 
 
 def main(folder: Path = FOLDER) -> None:
