@@ -211,7 +211,7 @@ def test_interrupted_it_says_what_is_kept(files: Path, tmp_path: Path) -> None:
         _, said = process.communicate()
     assert process.returncode == 130
     *_, kept, last = filter(None, said.splitlines())
-    assert kept.startswith(f"Epoch {epochs_done(folder)} is kept in {folder}: ")
+    assert kept.startswith(f"Epoch {epochs_done(folder)} is saved in {folder}: ")
     assert last == "Stopped."
 
 
@@ -222,7 +222,7 @@ def test_what_an_interruption_leaves_is_said(tmp_path: Path) -> None:
     where.check()
     assert where.after_interruption() == "No epoch was finished, so nothing was kept."
     succeed("train", "digits", *SMALL, "--epochs", 1, "--output", folder)
-    assert where.after_interruption().startswith(f"Epoch 1 is kept in {folder}")
+    assert where.after_interruption().startswith(f"Epoch 1 is saved in {folder}")
     again = Output(folder, False, True)
     again.check()
     assert f"the checkpoint in {folder} is as it was" in again.after_interruption()
@@ -243,7 +243,7 @@ def tensors(folder: Path) -> dict[str, Any]:
 def test_resume_wants_the_same_training(files: Path, colours: Path, tmp_path: Path) -> None:
     command = ["train", files / "colours.csv", *SMALL, "--output", colours]
     before = (colours / JSON_NAME).read_text()
-    assert "--resume to go on" in refuse(*command, "--epochs", 20)
+    assert "--resume to continue" in refuse(*command, "--epochs", 20)
     resume = [*command, "--epochs", 20, "--resume"]
     assert "holds a looped model, not hopfield" in refuse(
         "train", files / "colours.csv", "--model", "hopfield", "--output", colours, "--resume"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from toreqprop.cli import (
     convert,
     data,
     depth,
+    doctor,
     estimators,
     hardware,
     info,
@@ -81,11 +83,20 @@ def settings(
     Examples:
       toreqprop train digits
       toreqprop --threads 2 train mnist --hidden 256
+      toreqprop doctor
       toreqprop --install-completion
     """
-    import torch
+    _use(threads)
 
-    torch.set_num_threads(threads)
+
+def _use(threads: int) -> None:
+    """Have PyTorch use so many threads, also where a command only loads it later, or never."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads)
+    else:
+        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
 
 
 app.add_typer(data.app, name="data")
@@ -104,6 +115,7 @@ app.command()(speed.speed)
 app.command()(memory.memory)
 app.command()(sklearn.sklearn)
 app.command()(info.info)
+app.command()(doctor.doctor)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)
 app.command()(verify.verify)

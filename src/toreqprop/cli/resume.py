@@ -34,10 +34,10 @@ class Output:
                 )
             return
         if self.resume and self.fresh:
-            raise InvalidInputError("--resume and --fresh exclude each other.")
+            raise InvalidInputError("--resume and --fresh cannot be used together.")
         if checkpoints.exists(self.folder) and not (self.resume or self.fresh):
             raise InvalidInputError(
-                f"There is a checkpoint in {self.folder}: add --resume to go on from it or --fresh "
+                f"There is a checkpoint in {self.folder}: add --resume to continue it or --fresh "
                 "to replace it."
             )
         self._before = checkpoints.describe(self.folder)
@@ -71,13 +71,13 @@ class Output:
     def after_interruption(self) -> str:
         """What is left of a training that was stopped."""
         if self.folder is None:
-            return "Nothing was kept: with --output a stopped training can go on."
+            return "Nothing was kept: with --output a stopped training can be resumed."
         now = checkpoints.describe(self.folder)
         if now is None:
             return "No epoch was finished, so nothing was kept."
         if now == self._before and self.fresh:
             return f"No epoch was finished; the checkpoint in {self.folder} is as it was."
-        return f"Epoch {epoch_of(now)} is kept in {self.folder}: repeat with --resume to go on."
+        return f"Epoch {epoch_of(now)} is saved in {self.folder}: repeat with --resume to continue."
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _check_history(found: Checkpoint, folder: Path) -> None:
         or [row["epoch"] for row in rows] != list(range(1, found.training.epoch + 1))
     ):
         raise CheckpointError(
-            f"The checkpoint in {folder} does not say what its epochs measured: start anew with "
+            f"The checkpoint in {folder} does not say what its epochs measured: start over with "
             "--fresh."
         )
 
@@ -153,6 +153,6 @@ def check_same(
             )
             if stored != value and not longer:
                 raise CheckpointError(
-                    f"The checkpoint in {folder} was begun with {key} = {stored}, not {value}: go "
-                    "on with the same settings, or start anew with --fresh."
+                    f"The checkpoint in {folder} was begun with {key} = {stored}, not {value}: "
+                    "continue with the same settings, or start over with --fresh."
                 )

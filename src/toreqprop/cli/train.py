@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
-from toreqprop import checkpoint as checkpoints
-from toreqprop.checkpoint import NETWORKS, Checkpoint
-from toreqprop.cli import networks, samples
-from toreqprop.cli.numpy_training import train_reference
-from toreqprop.cli.predictor import Predictor, describe, labels_of, predictor_for
-from toreqprop.cli.resume import Output, check_same
-from toreqprop.cli.samples import Samples
-from toreqprop.cli.training_log import TrainingLog
+from toreqprop.cli import names
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import ESTIMATORS
-from toreqprop.solvers import SOLVERS
-from toreqprop.tasks.tables import read_table
-from toreqprop.training import Epoch, TrainerState, TrainingConfig, fit
 
-
-def _starting(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Shell completion of a registered name."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+if TYPE_CHECKING:
+    from toreqprop.cli.predictor import Predictor
+    from toreqprop.cli.resume import Output
+    from toreqprop.cli.samples import Samples
+    from toreqprop.training import Epoch, TrainerState, TrainingConfig
 
 
 FILE_FRACTION = 0.2
@@ -62,19 +50,20 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="A model's name (see `toreqprop info`).", autocompletion=_starting(NETWORKS)
+            help="A model's name (see `toreqprop info`).",
+            autocompletion=names.starting(names.MODELS),
         ),
     ] = "looped",
     hidden: Annotated[int, typer.Option(help="Neurons of a hidden layer.")] = 128,
     layers: Annotated[int | None, typer.Option(help="Hidden layers, where it can vary.")] = None,
     gradient: Annotated[
         str | None,
-        typer.Option(help="Estimator by name.", autocompletion=_starting(ESTIMATORS)),
+        typer.Option(help="Estimator by name.", autocompletion=names.starting(names.ESTIMATORS)),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
     solver: Annotated[
         str | None,
-        typer.Option(help="Solver by name.", autocompletion=_starting(SOLVERS)),
+        typer.Option(help="Solver by name.", autocompletion=names.starting(names.SOLVERS)),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
@@ -94,7 +83,8 @@ def train(
         Path | None, typer.Option(help="Folder of the checkpoint, written after every epoch.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in --output, if any.")
+        bool,
+        typer.Option("--resume", help="Continue from the checkpoint in --output, if there is one."),
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Replace the checkpoint in --output.")
@@ -105,9 +95,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Train by equilibrium propagation (or backpropagation, to compare) and keep the model.
+    """Train by equilibrium propagation (or backpropagation, to compare) and save the model.
 
-    Ended at any moment, the same command with --resume goes on from the last finished epoch, with
+    Ended at any moment, the same command with --resume continues from the last finished epoch, with
     the weights an uninterrupted run would have had, bit for bit.
 
     \b
@@ -119,6 +109,15 @@ def train(
       toreqprop train digits --gradient holomorphic --solver anderson
       toreqprop train digits --model hopfield --device chip.toml --beta 0.2
     """
+    import torch
+
+    from toreqprop.cli import networks
+    from toreqprop.cli.numpy_training import train_reference
+    from toreqprop.cli.predictor import labels_of, predictor_for
+    from toreqprop.cli.resume import Output
+    from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.training import TrainingConfig
+
     started = time.perf_counter()
     networks.check_network(model)
     where = Output(output, resume, fresh)
@@ -193,6 +192,8 @@ def train(
 
 
 def _fraction(data: str, asked: float | None) -> float:
+    from toreqprop.cli import samples
+
     fraction = (0.0 if samples.is_task(data) else FILE_FRACTION) if asked is None else asked
     if not 0 <= fraction < 1:
         raise InvalidInputError(
@@ -211,6 +212,9 @@ def _read(
     data_dir: Path | None,
     seed: int,
 ) -> Samples:
+    from toreqprop.cli import samples
+    from toreqprop.tasks.tables import read_table
+
     if not samples.is_task(data):
         if full or data_dir is not None:
             raise InvalidInputError(
@@ -233,6 +237,13 @@ def _train(
     where: Output,
     tensorboard: Path | None,
 ) -> dict[str, Any]:
+    from toreqprop import checkpoint as checkpoints
+    from toreqprop.checkpoint import Checkpoint
+    from toreqprop.cli.predictor import describe
+    from toreqprop.cli.resume import check_same
+    from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.training import fit
+
     earlier = where.earlier()
     history: list[dict[str, Any]] = []
     state: TrainerState | None = None
@@ -298,6 +309,6 @@ def _show(result: dict[str, Any]) -> None:
         f"{steps}, {result['seconds']:.1f} s"
     )
     if result["checkpoint"] is None:
-        console.print("The model was not kept: add --output FOLDER.", style="dim")
+        console.print("The model was not saved: add --output FOLDER.", style="dim")
     else:
         console.print(f"Checkpoint: {result['checkpoint']}")

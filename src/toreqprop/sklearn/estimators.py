@@ -31,7 +31,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         early_stopping, validation_fraction: stop by a held-out score instead of the loss.
         standardize: scale features to mean zero and variance one, inside the estimator.
         relaxation_tol: relative residual of the relaxations.
-        warm_start: go on from the last fit.
+        warm_start: continue from the last fit.
         random_state: seed or generator; an integer reproduces a fit exactly.
         verbose: print every pass.
         network: "looped", or "resistive" for a circuit of conductances, which has no radius and
