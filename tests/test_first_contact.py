@@ -121,7 +121,7 @@ def test_the_doctor_knows_every_extra() -> None:
     """What the project offers and nobody examines would never be found missing."""
     text = (ROOT / "pyproject.toml").read_text()
     block = text.split("[project.optional-dependencies]")[1].split("[project.scripts]")[0]
-    for extra in ("bench", "compiled", "tune", "tensorboard"):
+    for extra in ("bench", "compiled", "tune", "tensorboard", "tables", "export"):
         listed = re.search(rf"^{extra} = \[(.*?)\]", block, re.MULTILINE | re.DOTALL)
         assert listed is not None
         for name in re.findall(r'"([a-z0-9-]+)', listed[1]):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from toreqprop.solution import Solution, Status
     from toreqprop.solvers import Anderson, FixedPoint, GaussSeidel, GradientDescent, Trace
+    from toreqprop.zoo import load
 
 __version__ = "0.2.0"
 
@@ -91,6 +92,7 @@ __all__ = [
     "VectorFieldEP",
     "certify",
     "convert",
+    "load",
     "nudged_backward",
     "nudged_gradients",
 ]
@@ -113,13 +115,14 @@ _HOMES = {
     ),
     "solution": "Solution Status",
     "solvers": "Anderson FixedPoint GaussSeidel GradientDescent Trace",
+    "zoo": "load",
 }
 """Where every name is defined: read when it is first asked for, as PyTorch takes seconds."""
 
 _MODULES = frozenset(
     {
-        *_HOMES, "checkpoint", "equilibrium", "hardware", "kernels", "plots", "sklearn", "tasks",
-        "training",
+        *_HOMES, "checkpoint", "equilibrium", "exporting", "hardware", "kernels", "plots",
+        "sklearn", "tasks", "training",
     }
 )  # fmt: skip
 

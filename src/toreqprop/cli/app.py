@@ -20,6 +20,7 @@ from toreqprop.cli import (
     depth,
     doctor,
     estimators,
+    export,
     hardware,
     info,
     memory,
@@ -27,9 +28,11 @@ from toreqprop.cli import (
     predict,
     sklearn,
     speed,
+    tables,
     train,
     tune,
     verify,
+    zoo,
 )
 from toreqprop.errors import InvalidInputError, TorEqPropError
 
@@ -103,10 +106,12 @@ app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.add_typer(circuit.app, name="circuit")
 app.add_typer(hardware.app, name="hardware")
+app.add_typer(zoo.app, name="zoo")
 app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)
 app.command()(certify.certify)
+app.command()(export.export)
 app.command()(convert.convert)
 app.command()(depth.depth)
 app.command()(estimators.estimators)
@@ -114,6 +119,7 @@ app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
 app.command()(memory.memory)
 app.command()(sklearn.sklearn)
+app.command()(tables.tables)
 app.command()(info.info)
 app.command()(doctor.doctor)
 app.command()(benchmark.benchmark)

