@@ -29,7 +29,7 @@ class TableDefaults:
     hidden: int = 64
     beta: float = 0.05
     radius: float = 0.3
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-2
     alpha: float = 0.3
     batch_size: int = 200
     epochs: int = 50
@@ -38,5 +38,5 @@ class TableDefaults:
 
 CLASSES = TableDefaults()
 """Where the target is a class."""
-NUMBERS = replace(CLASSES, hidden=100, alpha=1.0, epochs=200)
+NUMBERS = replace(CLASSES, hidden=100, learning_rate=3e-3, alpha=1.0, epochs=200)
 """Where the target is a number."""

@@ -68,7 +68,8 @@ def tables(
                 on_tried=lambda t: console.print(f"{study.mean_accuracy(t):.2%} with {t.settings}"),
             )
         found_ranks = study.mean_ranks(tried)
-        best = drawn[found_ranks.index(min(found_ranks))] if tried else drawn[0]
+        against = study.reference(chosen_tables) if tried else {}
+        best = study.chosen(tried, against) if tried else drawn[0]
         bar = progress.add_task("rows set aside", total=len(chosen_tables) * seeds)
         rows = study.compare(chosen_tables, best, used, on_fit=lambda: progress.advance(bar))
     outcome = study.summary(rows)
@@ -82,6 +83,7 @@ def tables(
         "tried": [
             {**asdict(t), "mean_rank": rank} for t, rank in zip(tried, found_ranks, strict=True)
         ],
+        "reference": against,
         "chosen": best,
         "summary": outcome,
         "comparisons": [row.as_dict() for row in rows],

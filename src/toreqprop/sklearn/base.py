@@ -30,7 +30,8 @@ class EqPropEstimator(BaseEstimator):
     """What classifier and regressor share: parameters, the training loop, early stopping.
 
     The defaults are those of every small table (`toreqprop.table_defaults`): ``hidden_size``,
-    ``alpha`` and ``max_iter`` left at None are what was chosen for classes, or for numbers.
+    ``learning_rate``, ``alpha`` and ``max_iter`` left at None are what was chosen for classes, or
+    for numbers.
     """
 
     _defaults: ClassVar[TableDefaults]
@@ -41,7 +42,7 @@ class EqPropEstimator(BaseEstimator):
         *,
         beta: float = CLASSES.beta,
         radius: float = CLASSES.radius,
-        learning_rate: float = CLASSES.learning_rate,
+        learning_rate: float | None = None,
         alpha: float | None = None,
         batch_size: int | str = "auto",
         max_iter: int | None = None,
@@ -97,7 +98,7 @@ class EqPropEstimator(BaseEstimator):
         for name in ("alpha", "tol"):
             checks.number(name, self._setting(name), 0)
         for name in ("learning_rate", "beta", "radius", "relaxation_tol"):
-            checks.number(name, getattr(self, name), 0, above=True)
+            checks.number(name, self._setting(name), 0, above=True)
         if not (isinstance(self.batch_size, str) and self.batch_size == "auto") and not (
             isinstance(self.batch_size, Integral) and self.batch_size >= 1
         ):
@@ -133,7 +134,8 @@ class EqPropEstimator(BaseEstimator):
         with drawing_from(torch.Generator().manual_seed(seed)):
             self.model_ = self._network(x.shape[1])
         self.model_ = self.model_.to(self._dtype)
-        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
+        rate = float(self._setting("learning_rate"))
+        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=rate)
         self.loss_curve_: list[float] = []
         self.validation_scores_: list[float] | None = [] if self.early_stopping else None
         self.n_iter_ = 0

@@ -22,8 +22,8 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
     """A classifier trained by equilibrium propagation, with `MLPClassifier`'s conventions.
 
     Args:
-        hidden_size: neurons of the hidden layer; None, as for ``alpha`` and ``max_iter``, is what
-            was chosen on validation folds of small tables.
+        hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``
+            and ``max_iter``, is what was chosen on validation folds of small tables.
         beta: strength of the nudge.
         radius: bound on the recurrent spectral norm.
         learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step
