@@ -50,7 +50,7 @@ def by_onnxruntime(model: Any, x: Tensor) -> np.ndarray:
 def test_onnx_settles_where_the_library_does(kind: str) -> None:
     pytest.importorskip("onnxscript")
     model, x = small(kind)
-    graph = exporting.to_onnx(model, x)
+    graph = exporting.to_onnx(exporting.FreePhase(model, x))
     assert [node.op_type for node in graph.graph.node].count("Loop") == 1
     with torch.no_grad():
         wanted = model(x).numpy()
@@ -67,14 +67,14 @@ def test_a_fixed_number_of_steps_and_raw_features() -> None:
     for _ in range(3):
         state, residual = phase.step(drive, state)
     assert float(residual) > 1e-6  # three steps are not enough, so that a fourth would show
-    graph = exporting.to_onnx(model, x, tol=0, max_steps=3, scaling=scaling)
+    graph = exporting.to_onnx(exporting.FreePhase(model, x, tol=0, max_steps=3, scaling=scaling))
     found = by_onnxruntime(graph, 3.0 * x + 2.0)
     assert np.abs(found - phase.read(state).detach().numpy()).max() < SAME
 
 
 def test_a_program_of_torch_alone(tmp_path: Path) -> None:
     model, x = small("hopfield")
-    torch.export.save(exporting.to_program(model, x), tmp_path / "net.pt2")
+    torch.export.save(exporting.to_program(exporting.FreePhase(model, x)), tmp_path / "net.pt2")
     again = torch.export.load(tmp_path / "net.pt2").module()
     with torch.no_grad():
         assert float((again(x[:2]) - model(x[:2])).abs().max()) < SAME
@@ -152,7 +152,7 @@ def test_what_has_no_free_phase_elsewhere_is_refused() -> None:
 def test_without_onnx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toreqprop.exporting.onnx_graph.find_spec", lambda name: None)
     with pytest.raises(InvalidInputError, match=r"toreqprop\[export\]"):
-        exporting.to_onnx(*small("looped"))
+        exporting.to_onnx(exporting.FreePhase(*small("looped")))
 
 
 def test_the_command_takes_raw_rows_and_checks_itself(

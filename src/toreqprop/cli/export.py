@@ -76,10 +76,10 @@ def export(
         if form is Format.onnx:
             import onnx
 
-            onnx.save(exporting.to_onnx(model, example, **settings), output)
+            onnx.save(exporting.to_onnx(phase), output)
             found = _run_onnx(output, example)
         else:
-            torch.export.save(exporting.to_program(model, example, **settings), output)
+            torch.export.save(exporting.to_program(phase), output)
             with torch.no_grad():
                 found = torch.export.load(output).module()(example)
         facts["difference"] = None if found is None else float((found - wanted).abs().max())

@@ -51,8 +51,9 @@ class FreePhase(nn.Module):
             )
         self.tol = checks.number("tol", tol, 0)
         self.max_steps = checks.whole_number("max_steps", max_steps, 1)
-        checks.tensors("scaling", () if scaling is None else scaling, 2 if scaling else 0, least=0)
-        self.model, self.field = model, model.field
+        if scaling is not None:
+            checks.tensors("scaling", scaling, 2)
+        self.model, self.field, self.example = model, model.field, example
         with torch.no_grad():
             effective = [p.detach().clone() for p in model.system_parameters()]
         for number, value in enumerate(effective):
@@ -76,6 +77,7 @@ class FreePhase(nn.Module):
                 f"drive_{number}", torch.zeros(0) if number in self.moving else value.clone()
             )
         self.drives = len(drives[0])
+        self.eval()
         layered = isinstance(self.field, StackEnergy) and self.layers > 1
         self.sweep: Solver = GaussSeidel("symmetric") if layered else FixedPoint()
 

@@ -35,7 +35,7 @@ def random_inputs(model: EquilibriumModel, count: int) -> Tensor:
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} takes inputs of any shape: export it in Python, with "
-            "exporting.to_onnx(model, example)."
+            "exporting.FreePhase(model, example)."
         )
     dtype = next(model.parameters()).dtype
     return torch.randn(count, *shape, generator=generator, dtype=dtype)

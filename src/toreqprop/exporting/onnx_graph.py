@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.exporting.free_phase import FreePhase
-from toreqprop.models import EquilibriumModel
 from toreqprop.solution import State
 
 if TYPE_CHECKING:
@@ -29,27 +29,20 @@ NEEDED = ("onnx", "onnxscript")
 
 
 @torch.no_grad()
-def to_onnx(
-    model: EquilibriumModel,
-    example: Tensor,
-    *,
-    tol: float = 1e-6,
-    max_steps: int = 500,
-    scaling: tuple[Tensor, Tensor] | None = None,
-) -> onnx.ModelProto:
-    """``model`` as an ONNX model with input "x" and output "output", for any batch size.
+def to_onnx(phase: FreePhase) -> onnx.ModelProto:
+    """A free phase as an ONNX model with input "x" and output "output", for any batch size.
 
-    With ``tol=0`` it takes ``max_steps`` steps, whatever the input. The arguments are those of
-    `FreePhase`, which says what is refused; keep the result with ``onnx.save``.
+    With ``tol=0`` it takes ``max_steps`` steps, whatever the input. Keep the result with
+    ``onnx.save``.
     """
+    checks.instance("phase", phase, FreePhase, "use FreePhase(model, example)")
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise InvalidInputError(
             f'ONNX needs {" and ".join(missing)}: run `pip install "toreqprop[export]"`.'
         )
-    phase = FreePhase(model, example, tol=tol, max_steps=max_steps, scaling=scaling).eval()
-    drive, state = phase.start(example)
-    return _joined(phase, *_parts(phase, example, drive, state))
+    drive, state = phase.start(phase.example)
+    return _joined(phase, *_parts(phase, phase.example, drive, state))
 
 
 class _Everything(nn.Module):

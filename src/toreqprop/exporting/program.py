@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.while_loop import while_loop
 
+from toreqprop import checks
 from toreqprop.exporting.free_phase import FreePhase
-from toreqprop.models import EquilibriumModel
 
 
 class _Looped(nn.Module):
@@ -35,18 +35,8 @@ class _Looped(nn.Module):
 
 
 @torch.no_grad()
-def to_program(
-    model: EquilibriumModel,
-    example: Tensor,
-    *,
-    tol: float = 1e-6,
-    max_steps: int = 500,
-    scaling: tuple[Tensor, Tensor] | None = None,
-) -> torch.export.ExportedProgram:
-    """``model`` as a program for any batch size; keep it with ``torch.export.save``.
-
-    The arguments are those of `FreePhase`, which says what is refused.
-    """
-    phase = FreePhase(model, example, tol=tol, max_steps=max_steps, scaling=scaling).eval()
+def to_program(phase: FreePhase) -> torch.export.ExportedProgram:
+    """A free phase as a program for any batch size; keep it with ``torch.export.save``."""
+    checks.instance("phase", phase, FreePhase, "use FreePhase(model, example)")
     batch = ({0: torch.export.Dim("batch")},)
-    return torch.export.export(_Looped(phase), (example,), dynamic_shapes=batch, strict=False)
+    return torch.export.export(_Looped(phase), (phase.example,), dynamic_shapes=batch, strict=False)

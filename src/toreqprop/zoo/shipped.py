@@ -46,7 +46,7 @@ def record(name: str) -> dict[str, Any]:
 
 def _folder(name: str) -> Path:
     known = sorted(path.name for path in FOLDER.glob("*") if checkpoints.exists(path))
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InvalidInputError(
             f"No network is called {checks.shown(name)}; those there are: {', '.join(known)}."
         )
