@@ -7,19 +7,23 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
+from toreqprop.cli.names import DATA_VARIABLE
 from toreqprop.errors import TorEqPropError
-from toreqprop.tasks import TASKS, files, get
+
+if TYPE_CHECKING:
+    from toreqprop.tasks import files
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch and verify the data files of the tasks.")
 
 _DATA_DIR = typer.Option(
-    None, "--data-dir", help=f"Folder looked in first; else the variable {files.DATA_VARIABLE}."
+    None, "--data-dir", help=f"Folder looked in first; else the variable {DATA_VARIABLE}."
 )
 _JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 
@@ -52,6 +56,8 @@ def fetch(
       toreqprop data fetch mnist fashion
       toreqprop data fetch cifar10
     """
+    from toreqprop.tasks import TASKS, files, get
+
     console = Console(stderr=as_json)
     failed = False
     standard = [name for name, task in TASKS.items() if task.standard]
@@ -90,6 +96,8 @@ def verify(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None:
 
 
 def _inspect_all(data_dir: Path | None) -> list[files.FileState]:
+    from toreqprop.tasks import files
+
     return [state for task in files.COLLECTIONS for state in files.inspect(task, data_dir)]
 
 

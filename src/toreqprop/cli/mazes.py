@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from toreqprop import checks
-from toreqprop.bench import maze_study
-from toreqprop.bench.mazes import METHODS, SETUPS
-from toreqprop.tasks.mazes import MAZE_TASKS
+from toreqprop.cli import names
+
+if TYPE_CHECKING:
+    from toreqprop.bench import maze_study
 
 FACTORS = (1 / 3, 1.0, 3.0)
 """What `--search` multiplies a method's rate by."""
@@ -23,10 +23,12 @@ FACTORS = (1 / 3, 1.0, 3.0)
 
 def mazes(
     task: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(MAZE_TASKS)}; by default both.")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.MAZE_TASKS)}; by default both."),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(METHODS)}; by default all.")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.MAZE_METHODS)}; by default all."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 5,
     output: Annotated[
@@ -47,6 +49,12 @@ def mazes(
       toreqprop mazes --method ep --seeds 1
       toreqprop mazes --method plain-12 --search results/mazes_search.jsonl --seed 7
     """
+    import torch
+
+    from toreqprop.bench import maze_study
+    from toreqprop.bench.mazes import METHODS, SETUPS
+    from toreqprop.tasks.mazes import MAZE_TASKS
+
     for name in task or ():
         checks.choice("task", name, MAZE_TASKS)
     for name in method or ():
@@ -74,6 +82,9 @@ def mazes(
 
 def _search(keys: list[maze_study.Key], path: Path, progress: Progress) -> list[dict[str, object]]:
     """Every run at three rates, each trial a line of the file once it is done."""
+    from toreqprop.bench import maze_study
+    from toreqprop.bench.mazes import SETUPS
+
     bar = progress.add_task("searching", total=len(FACTORS) * len(keys))
     found = []
     for task, method, seed in keys:
