@@ -21,6 +21,7 @@ from toreqprop.cli import (
     hardware,
     info,
     memory,
+    play,
     plot,
     predict,
     sklearn,
@@ -104,6 +105,7 @@ app.command()(speed.speed)
 app.command()(memory.memory)
 app.command()(sklearn.sklearn)
 app.command()(info.info)
+app.command()(play.play)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)
 app.command()(verify.verify)
