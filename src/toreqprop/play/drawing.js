@@ -52,8 +52,10 @@ const Drawing = (() => {
     layers.forEach((layer, k) => {
       const top = bottom - rows[k] * cell;
       const left = (width - layer.columns * cell) / 2;
-      for (let i = 0; i < layer.count; i++) {
-        found.push([left + ((i % layer.columns) + 0.5) * cell, top + (Math.floor(i / layer.columns) + 0.5) * cell]);
+      const start = found.length;
+      for (let p = 0; p < layer.count; p++) {
+        const [row, column] = [Math.floor(p / layer.columns), p % layer.columns];
+        found[start + layer.order[p]] = [left + (column + 0.5) * cell, top + (row + 0.5) * cell];
       }
       bottom = top - gap * cell;
     });
@@ -97,6 +99,27 @@ const Drawing = (() => {
         pen.strokeRect(x - cell / 2 + 1, y - cell / 2 + 1, cell - 2, cell - 2);
       }
     }
+  }
+
+  /* The largest entries of a symmetric matrix as lines between the neurons they join. */
+  function web(canvas, layers, weights, chosen, peak) {
+    const at = context(canvas);
+    if (!at) return;
+    const { pen, width, height } = at;
+    const { cell, found } = places(layers, width, height);
+    const n = found.length;
+    pen.lineCap = "round";
+    for (const at of chosen) {
+      const [i, j] = [Math.floor(at / n), at % n];
+      const value = weights[at] / peak;
+      pen.strokeStyle = value < 0 ? colours.neg : colours.pos;
+      pen.globalAlpha = Math.min(1, 0.12 + 0.8 * Math.abs(value));
+      pen.lineWidth = 0.6 + 1.6 * Math.min(1, Math.abs(value));
+      line(pen, ...found[i], ...found[j]);
+    }
+    pen.globalAlpha = 1;
+    pen.fillStyle = colours.soft;
+    for (const [x, y] of found) disc(pen, x, y, Math.max(1, cell * 0.09));
   }
 
   function disc(pen, x, y, radius) {
@@ -188,7 +211,7 @@ const Drawing = (() => {
     const at = context(canvas);
     if (!at) return;
     const { pen, width, height } = at;
-    const box = { left: 40, right: width - 6, top: 6, bottom: height - 16 };
+    const box = { left: 44, right: width - 6, top: 6, bottom: height - 16 };
     const scale = (v) => (log ? Math.log10(Math.max(v, 1e-9)) : v);
     const shown = values.filter(Number.isFinite).map(scale);
     let [low, high] = shown.length ? [Math.min(...shown), Math.max(...shown)] : [log ? -6 : -1, 0];
@@ -202,12 +225,13 @@ const Drawing = (() => {
     pen.lineWidth = 1;
     pen.textAlign = "right";
     pen.textBaseline = "middle";
+    const write = log || high - low > 0.01 * Math.abs(high) ? short : (v) => v.toFixed(2).replace("-", "−");
     for (const tick of ticks) {
       const value = log ? 10 ** tick : tick;
       pen.strokeStyle = colours.line;
       line(pen, box.left, y(value), box.right, y(value));
       pen.fillStyle = colours.soft;
-      pen.fillText(short(value), box.left - 6, y(value));
+      pen.fillText(write(value), box.left - 6, y(value));
     }
     if (level !== null) {
       pen.strokeStyle = colours.down;
@@ -257,21 +281,5 @@ const Drawing = (() => {
     if (dot) disc(pen, ...points[points.length - 1], 3);
   }
 
-  /* A matrix of n by n numbers as an image; values are divided by `scale`. */
-  function matrix(canvas, values, n, scale) {
-    const at = context(canvas);
-    if (!at) return;
-    const image = new ImageData(n, n);
-    for (let i = 0; i < n * n; i++) {
-      const rgb = shade(Math.sign(values[i]) * Math.sqrt(Math.abs(values[i]) / scale));
-      image.data.set([rgb[0], rgb[1], rgb[2], 255], 4 * i);
-    }
-    const small = document.createElement("canvas");
-    small.width = small.height = n;
-    small.getContext("2d").putImageData(image, 0, 0);
-    at.pen.imageSmoothingEnabled = false;
-    at.pen.drawImage(small, 0, 0, at.width, at.height);
-  }
-
-  return { readColours, context, field, neuronAt, picture, curve, matrix, line, trace, disc, short, colours: () => colours };
+  return { readColours, context, field, neuronAt, picture, curve, web, line, trace, disc, short, colours: () => colours };
 })();

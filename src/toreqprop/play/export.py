@@ -13,12 +13,13 @@ from toreqprop import checks
 from toreqprop.energies import Tanh
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.models import EquilibriumModel, HopfieldMLP, LoopedMLP
+from toreqprop.play.layout import grid_columns
 from toreqprop.tasks import Dataset
 
 LARGEST = 1_500_000
 """Numbers of a network that a page still carries easily."""
 
-SAMPLES = 3
+SAMPLES = 4
 """Test samples of each class."""
 
 
@@ -116,11 +117,7 @@ def _layered(model: HopfieldMLP) -> dict[str, Any]:
 
 
 def _layer(count: int) -> dict[str, int]:
-    """As near to a square as its number of neurons allows."""
-    columns = next(c for c in range(int(count**0.5 + 0.999), count + 1) if count % c == 0)
-    if columns > 2 * (count / columns):  # a prime, say: the last row stays short
-        columns = int(count**0.5 + 0.999)
-    return {"count": count, "columns": columns}
+    return {"count": count, "columns": grid_columns(count)}
 
 
 def image_side(features: int) -> int:

@@ -15,11 +15,12 @@ from toreqprop.certificate import certify
 from toreqprop.errors import CheckpointError, UnsupportedModelError
 from toreqprop.models import EquilibriumModel
 from toreqprop.play.export import image_side, network_data, sample_data, scaling_data
+from toreqprop.play.layout import layer_orders
 from toreqprop.play.recipes import CERTIFIED, FOLDER, pictures
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import accuracy
 
-PARTS = ("page.css", "engine.js", "drawing.js", "panels.js", "page.js")
+PARTS = ("page.css", "engine.js", "drawing.js", "nudging.js", "page.js", "controls.js")
 """What page.html is filled with, each in its place."""
 
 
@@ -40,14 +41,22 @@ def shipped_data(folder: Path = FOLDER) -> dict[str, Any]:
             )
         data = get("digits").load(record["seed"], False)
         found[name] = {
-            **network_data(stored.model),
+            **placed(stored.model, record["orders"]),
             "task": "digits",
             "labels": [str(k) for k in range(data.classes)],
             "samples": sample_data(data),
-            "record": record,
+            "record": {k: v for k, v in record.items() if k != "orders"},
         }
     found["digits"]["scaling"] = scaling_data(data)
     found["hidden"]["mean"] = ((pictures(data)[0].mean(0) + 1) / 2).tolist()
+    return found
+
+
+def placed(model: EquilibriumModel, orders: list[list[int]]) -> dict[str, Any]:
+    """The network, with the neuron at each place of every layer's grid."""
+    found = network_data(model)
+    for layer, order in zip(found["layers"], orders, strict=True):
+        layer["order"] = order
     return found
 
 
@@ -58,7 +67,8 @@ def classifier_data(model: EquilibriumModel, data: Dataset, command: str) -> dic
         UnsupportedModelError: the page cannot relax it, or its inputs are no square pictures.
     """
     image_side(data.features)
-    plain = network_data(model)
+    grids = [layer["columns"] for layer in network_data(model)["layers"]]
+    plain = placed(model, layer_orders(model, torch.from_numpy(data.train_x), grids))
     if plain["inputs"] != data.features or plain["outputs"] != data.classes:
         raise UnsupportedModelError(
             f"The network maps {plain['inputs']} numbers to {plain['outputs']}, and {data.name} "

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from toreqprop import checkpoint
 from toreqprop.certificate import Certificate, certify
 from toreqprop.models import LoopedMLP
+from toreqprop.play.layout import grid_columns, layer_orders
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import TrainingConfig, accuracy, fit
 
@@ -32,8 +33,10 @@ class Recipe:
     """A looped network and its training.
 
     ``strength`` multiplies the initial recurrent weights, so that their norm is at the bound from
-    the start: the network then settles in tens of steps and there is something to watch.
-    ``copies`` is how often each picture is seen, shifted or covered in another way.
+    the start: the network then settles in tens of steps and there is something to watch. With
+    ``rivals`` they are ``−strength·A·Aᵀ`` of a random A: neurons inhibit each other, and weights
+    of twice the bound no longer settle. ``copies`` is how often each picture is seen, shifted or
+    covered in another way.
     """
 
     hidden: int
@@ -41,6 +44,7 @@ class Recipe:
     epochs: int
     radius: float = 0.95
     strength: float = 10.0
+    rivals: bool = False
     learning_rate: float = 2e-3
     tol: float = 1e-5
     max_steps: int = 500
@@ -52,7 +56,11 @@ class Recipe:
             tol=self.tol, max_steps=self.max_steps,
         )  # fmt: skip
         with torch.no_grad():
-            model.recurrent.raw.mul_(self.strength)
+            raw = model.recurrent.raw
+            if self.rivals:
+                random = torch.randn_like(raw) / self.hidden**0.5
+                raw.copy_(-random @ random.mT)
+            raw.mul_(self.strength)
         return model
 
     def training(self, seed: int) -> TrainingConfig:
@@ -61,8 +69,8 @@ class Recipe:
         )
 
 
-DIGITS = Recipe(hidden=144, copies=5, epochs=12)
-HIDDEN = Recipe(hidden=196, copies=6, epochs=15, tol=1e-4)
+DIGITS = Recipe(hidden=144, copies=5, epochs=12, strength=0.75, rivals=True)
+HIDDEN = Recipe(hidden=144, copies=6, epochs=15)
 
 
 def shifted(pixels: np.ndarray, labels: np.ndarray, copies: int) -> tuple[np.ndarray, np.ndarray]:
@@ -191,6 +199,14 @@ def _settling(model: LoopedMLP, x: Tensor, certificate: Certificate) -> dict[str
     }
 
 
+def watched(name: str, data: Dataset) -> Tensor:
+    """Training samples as either network takes them, to see which neurons go together."""
+    if name == "digits":
+        return torch.from_numpy(data.train_x)
+    train, _ = pictures(data)
+    return covered(train, lower_half(len(train)))
+
+
 def build(folder: Path, seed: int = 42, on_part: Progress = lambda part: None) -> dict[str, Any]:
     """Train both networks into ``folder``, each a checkpoint with its record; returns the records.
 
@@ -211,6 +227,7 @@ def build(folder: Path, seed: int = 42, on_part: Progress = lambda part: None) -
             "seed": seed,
             "recipe": asdict(recipe),
             **record(model, data),
+            "orders": layer_orders(model, watched(name, data), [grid_columns(recipe.hidden)]),
         }
         checkpoint.save(folder / name, checkpoint.Checkpoint(model, about={"play": about}))
         records[name] = about

@@ -3,6 +3,7 @@
    exact gradient. `analyse` computes, `draw` draws. */
 const Nudging = (() => {
   const GRID = Array.from({ length: 15 }, (_, k) => 10 ** (-3 + 0.25 * k));
+  const LINES = 260; // weights whose update is drawn
   const TIGHT = { tol: 1e-12, maxSteps: 4000 };
 
   /* All that does not depend on the slider. */
@@ -70,9 +71,9 @@ const Nudging = (() => {
     pen.setLineDash([]);
     Drawing.trace(pen, points.map(put), colours.accent, { dot: false, width: 2 });
     const ends = [
-      [now.down, colours.down, "−β", "right", -10],
-      [found.free, colours.ink, "free", "center", 0],
-      [now.up, colours.up, "+β", "left", 10],
+      [now.down, colours.down, "−β"],
+      [found.free, colours.ink, "free"],
+      [now.up, colours.up, "+β"],
     ];
     pen.font = "600 12px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
     for (const [state, colour, name] of ends) {
@@ -121,6 +122,13 @@ const Nudging = (() => {
     }
   }
 
+  /* Where a symmetric matrix is largest, above its diagonal; the largest last. */
+  function largest(matrix, n) {
+    const places = [];
+    for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) places.push(i * n + j);
+    return places.sort((a, b) => Math.abs(matrix[a]) - Math.abs(matrix[b])).slice(-LINES);
+  }
+
   const degrees = (angle) => `${angle >= 0.1 ? angle.toPrecision(3) : angle.toExponential(1).replace("e-", "e−")}°`;
 
   function draw(found, now) {
@@ -131,9 +139,10 @@ const Nudging = (() => {
     const most = Math.max(...moves.map((m) => m.reduce((a, v) => Math.max(a, Math.abs(v)), 0)), 1e-12);
     Drawing.field($("moved-up"), net.data.layers, moves[0], { scale: most });
     Drawing.field($("moved-down"), net.data.layers, moves[1], { scale: most });
-    const peak = found.exact.recurrent.reduce((a, v) => Math.max(a, Math.abs(v)), 1e-300);
-    Drawing.matrix($("update"), now.gradient.recurrent.map((v) => -v), net.n, peak);
-    Drawing.matrix($("truth"), found.exact.recurrent.map((v) => -v), net.n, peak);
+    const updates = [now.gradient, found.exact].map((g) => g.recurrent.map((v) => -v));
+    const peak = updates[1].reduce((a, v) => Math.max(a, Math.abs(v)), 1e-300);
+    Drawing.web($("update"), net.data.layers, updates[0], largest(updates[0], net.n), peak);
+    Drawing.web($("truth"), net.data.layers, updates[1], largest(updates[1], net.n), peak);
     drawAngles($("angles"), found, now);
     $("moved-text").textContent = `Full colour is a move of ${Drawing.short(Number(most.toPrecision(2)))}. The two are nearly mirror images; what differs is what a finite nudge gets wrong.`;
     $("angle").textContent = degrees(now.angle);
@@ -145,5 +154,5 @@ const Nudging = (() => {
     $("angles").setAttribute("aria-label", `Angle to the exact gradient against beta; now ${degrees(now.angle)}`);
   }
 
-  return { analyse, contrast, draw, degrees, GRID };
+  return { analyse, contrast, draw, LINES };
 })();
