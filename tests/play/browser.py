@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -58,13 +57,12 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         os.close(self._write)
@@ -95,7 +93,13 @@ class Browser:
         return json.loads(message)
 
     def show(
-        self, url: str, width: int = 1280, height: int = 900, *, dark: bool = False, still: bool = True
+        self,
+        url: str,
+        width: int = 1280,
+        height: int = 900,
+        *,
+        dark: bool = False,
+        still: bool = True,
     ) -> None:
         """Load a page at a width, in a colour scheme; ``still`` asks for reduced motion."""
         self.ask(
@@ -110,8 +114,13 @@ class Browser:
         # A change of the fragment alone would not load the page anew.
         self.ask("Page.navigate", url="about:blank")
         self.events.clear()
-        self.ask("Page.navigate", url=url)
-        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+        loader = self.ask("Page.navigate", url=url)["loaderId"]
+
+        def loaded(event: dict[str, Any]) -> bool:
+            about = event.get("params", {})
+            return about.get("name") == "load" and about.get("loaderId") == loader
+
+        while not any(map(loaded, self.events)):
             self.events.append(self._next())
 
     def run(self, expression: str) -> Any:

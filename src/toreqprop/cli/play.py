@@ -84,7 +84,7 @@ def _shown(folder: Path, data_dir: Path | None) -> dict[str, Any]:
     name = source.get("name") if isinstance(source, dict) else None
     if not isinstance(stored.model, EquilibriumModel) or name not in TASKS:
         raise InvalidInputError(
-            f"The page shows networks that settle, trained on digits, mnist or fashion, and that in "
+            "The page shows networks that settle, trained on digits, mnist or fashion, and that in "
             f"{folder} is none: make one with `toreqprop train digits --output {folder}`."
         )
     seed = stored.about["training"]["seed"]
@@ -96,5 +96,5 @@ def _scaled(data: Dataset, scaling: Any) -> Dataset:
     """The task's data in the scaling the network was trained with."""
     mean, scale = (np.asarray(v, np.float32) for v in (scaling.mean, scaling.scale))
     own = Standardiser(mean, scale, data.standardiser.floor)
-    parts = {k: own(data.standardiser.invert(getattr(data, k))) for k in ("train_x", "test_x")}
-    return replace(data, standardiser=own, **parts)
+    train, test = (own(data.standardiser.invert(x)) for x in (data.train_x, data.test_x))
+    return replace(data, standardiser=own, train_x=train, test_x=test)

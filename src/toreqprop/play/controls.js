@@ -203,9 +203,11 @@ const Controls = (() => {
     const { record } = DATA.digits;
     const { certificate } = record;
     const proof = certificate.ok ? "agrees with the exact one" : "departs from the exact one";
-    $("record").textContent = `The network was trained by equilibrium propagation on ${DATA.digits.task} (${record.command}): ${(100 * record.test_accuracy).toFixed(1)} % of ${record.test_samples} test pictures right, chance ${(100 * record.chance).toFixed(1)} %. Its gradient ${proof}: smallest cosine ${certificate.worst_cosine.toFixed(6)} over ${certificate.samples} samples; norm of the recurrent weights ${record.lipschitz.toFixed(3)}, at most ${record.steps} steps to a residual of ${Drawing.short(record.tol)}.`;
+    $("record").textContent = `The network was trained by equilibrium propagation on ${DATA.digits.task}: ${(100 * record.test_accuracy).toFixed(1)} % of ${record.test_samples} test pictures right, chance ${(100 * record.chance).toFixed(1)} %. Its gradient ${proof}: smallest cosine ${certificate.worst_cosine.toFixed(6)} over ${certificate.samples} samples; norm of the recurrent weights ${record.lipschitz.toFixed(3)}, at most ${record.steps} steps to a residual of ${Drawing.short(record.tol)}.`;
     const other = DATA.hidden.record;
-    $("record-hidden").textContent = `The network that sees what is covered (${other.command}): with the lower half covered, the error of its pixels on ${other.test_samples} test pictures is ${other.hidden_error.toFixed(3)} when settled, ${other.hidden_error_first_step.toFixed(3)} after one step, ${other.hidden_error_mean_picture.toFixed(3)} by the mean picture; the smallest cosine of its gradient with the exact one is ${other.certificate.worst_cosine.toFixed(6)}.`;
+    $("record-hidden").textContent = `The network that sees what is covered: with the lower half covered, the error of its pixels on ${other.test_samples} test pictures is ${other.hidden_error.toFixed(3)} when settled, ${other.hidden_error_first_step.toFixed(3)} after one step, ${other.hidden_error_mean_picture.toFixed(3)} by the mean picture; the smallest cosine of its gradient with the exact one is ${other.certificate.worst_cosine.toFixed(6)}.`;
+    $("command").textContent = record.command;
+    $("command-hidden").textContent = other.command;
     $("version").textContent = DATA.version;
     $("count").textContent = String(nets.digits.n);
     $("lines-shown").textContent = String(Math.min(Nudging.LINES, (nets.digits.n * (nets.digits.n - 1)) / 2));

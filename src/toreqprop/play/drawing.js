@@ -215,7 +215,7 @@ const Drawing = (() => {
     const scale = (v) => (log ? Math.log10(Math.max(v, 1e-9)) : v);
     const shown = values.filter(Number.isFinite).map(scale);
     let [low, high] = shown.length ? [Math.min(...shown), Math.max(...shown)] : [log ? -6 : -1, 0];
-    if (log) [low, high] = [Math.floor(Math.min(low, scale(level ?? 1e-6))), Math.max(0, Math.ceil(high))];
+    if (log) [low, high] = [Math.floor(Math.min(low, scale(level ?? 1e-7))), Math.max(0, Math.ceil(high))];
     else if (high - low < 1e-6) [low, high] = [low - 0.5, high + 0.5];
     else [low, high] = [low - 0.06 * (high - low), high + 0.06 * (high - low)];
     const y = (v) => box.bottom - ((scale(v) - low) / (high - low)) * (box.bottom - box.top);

@@ -26,9 +26,8 @@ SAMPLES = 4
 def encoded(array: Tensor | np.ndarray, dtype: Any = np.float32) -> str:
     """The numbers, row by row, little-endian, in base64."""
     values = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-    return base64.b64encode(np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<"))).decode(
-        "ascii"
-    )
+    plain = np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<"))
+    return base64.b64encode(plain.tobytes()).decode("ascii")
 
 
 @torch.no_grad()
@@ -136,16 +135,24 @@ def image_side(features: int) -> int:
 
 
 def sample_data(data: Dataset, each: int = SAMPLES) -> dict[str, Any]:
-    """Test pictures, ``each`` of every class, as bytes from 0 to 255, and their labels."""
-    raw = data.standardiser.invert(data.test_x)
-    peak = float(data.standardiser.invert(data.train_x).max())
+    """Test pictures, ``each`` of every class, as bytes from 0 to ``peak``, and their labels."""
     chosen = [i for k in range(each) for i in _nth(data, k)]
-    pixels = np.clip(np.rint(255 * raw[chosen] / peak), 0, 255)
+    peak = darkest(data)
+    # Digits of sixteen shades keep them; others are given 255.
+    shades = peak if peak <= 255 and peak == round(peak) else 255.0
+    raw = data.standardiser.invert(data.test_x[chosen])
+    pixels = np.clip(np.rint(raw * (shades / peak)), 0, shades)
     return {
+        "peak": shades,
         "side": image_side(data.features),
         "labels": data.test_y[chosen].tolist(),
         "pixels": encoded(pixels, np.uint8),
     }
+
+
+def darkest(data: Dataset) -> float:
+    """The largest pixel of the training pictures, in their own units."""
+    return round(float(data.standardiser.invert(data.train_x).max()), 3)
 
 
 def _nth(data: Dataset, number: int) -> list[int]:
@@ -159,7 +166,7 @@ def _nth(data: Dataset, number: int) -> list[int]:
 
 def scaling_data(data: Dataset) -> dict[str, str]:
     """What maps a pixel from 0 to 1 to what the network sees: ``pixel·gain − shift``."""
-    peak = float(data.standardiser.invert(data.train_x).max())
+    peak = darkest(data)
     scale = np.broadcast_to(data.scale, data.features)
     mean = np.broadcast_to(data.mean, data.features)
     return {"gain": encoded(peak / scale), "shift": encoded(mean / scale)}

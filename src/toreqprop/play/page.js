@@ -3,9 +3,9 @@
 const Play = (() => {
   const $ = (id) => document.getElementById(id);
   const DATA = JSON.parse($("networks").textContent);
-  const TOL = 1e-6; // where the page calls it settled
+  const TOL = 1e-7; // where the page calls it settled
   const LIMIT = 600; // steps after which it is said not to settle
-  const WINDOW = 120; // steps the curves show
+  const WINDOW = 240; // steps the curves show
   const CALM = 4; // steps a second while it flips back and forth: never more than three flashes
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   const nets = { digits: Engine.network(DATA.digits), hidden: Engine.network(DATA.hidden) };
@@ -33,11 +33,11 @@ const Play = (() => {
   const beta = () => 10 ** number("beta");
   const strength = () => (view.tab !== "unbind" || $("bound").checked ? 1 : number("strength"));
 
-  function readSamples({ labels, pixels, side: edge }) {
+  function readSamples({ labels, pixels, peak, side: edge }) {
     const raw = Engine.bytes(pixels);
     return labels.map((label, k) => ({
       label,
-      pixels: Float64Array.from(raw.subarray(k * edge * edge, (k + 1) * edge * edge), (v) => v / 255),
+      pixels: Float64Array.from(raw.subarray(k * edge * edge, (k + 1) * edge * edge), (v) => v / peak),
     }));
   }
 
@@ -187,7 +187,7 @@ const Play = (() => {
     $("seen-text").innerHTML = `Error of the covered pixels<br><b>${wrong(guess)}</b> now<br>${start} at first<br>${wrong(nets.hidden.data.mean)} for the mean of all digits`;
   }
 
-  const percent = (share) => `${(100 * share).toFixed(share > 0.9995 ? 0 : 1)} %`;
+  const percent = (share) => `${(100 * share).toFixed(share > 0.9995 ? 0 : 1)}\u00a0%`;
 
   /* One sentence, also for those who listen. */
   function speak() {
