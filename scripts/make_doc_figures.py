@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import draw_settling
 import pulsed_devices
 import torch
 
@@ -76,6 +77,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    draw_settling.draw(folder)  # settling, settling-narrow
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)
     for kind in KINDS:

@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tests.docs.pages import ROOT
+from toreqprop.tasks import TASKS
 
 pytest.importorskip("mkdocs", reason="pip install toreqprop[docs]")
 
@@ -40,6 +41,31 @@ def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
     assert not pages & {hooks.static_uri(name) for name in hooks.STATIC}
     for name in hooks.STATIC:
         assert (ROOT / "results" / name).is_file()
+
+
+def test_the_first_page_is_one_click_from_the_page_to_play_with(hooks: ModuleType) -> None:
+    first = (ROOT / "docs" / "index.md").read_text()
+    assert first.count(f'href="{hooks.PLAY}"') >= 2  # the button, and the strip
+    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
+    shown = [task for task in report["tasks"] if task["name"] in TASKS]
+    assert len(shown) == 5
+    for task in shown:
+        gap = task["comparison"]["gap"]
+        low, high = (f"{gap[k]:+.2f}".replace("-", "−") for k in ("low", "high"))
+        assert f"({low} … {high})" in first
+    place = json.loads((ROOT / "results" / "circuits" / "in_situ.json").read_text())["summary"]
+    for name in ("deployed", "in_place"):
+        assert f"{100 * place[name]['mean']:.1f} %" in first
+
+
+def test_the_strip_is_drawn_from_the_network(hooks: ModuleType) -> None:
+    """The captions and the number of neurons; colours may differ by a rounding."""
+    drawing = importlib.import_module("draw_settling")
+    for name, columns in (("settling", 6), ("settling-narrow", 3)):
+        kept = (ROOT / "docs" / "figures" / f"{name}.svg").read_text()
+        fresh = drawing.drawn(columns)
+        for part in (r">([^<]+)</text>", r"<circle", r'viewBox="[^"]+"'):
+            assert re.findall(part, kept) == re.findall(part, fresh)
 
 
 def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> None:
