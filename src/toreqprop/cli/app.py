@@ -20,6 +20,7 @@ from toreqprop.cli import (
     estimators,
     hardware,
     info,
+    mazes,
     memory,
     play,
     plot,
@@ -99,6 +100,7 @@ app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(convert.convert)
 app.command()(depth.depth)
+app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

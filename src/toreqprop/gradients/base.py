@@ -114,6 +114,10 @@ class ContrastiveEstimator(GradientEstimator):
         """What one backward pass uses; itself, unless it leaves something to chance."""
         return self
 
+    def tempered(self, found: Solution, direction: State, scale: Tensor) -> Tensor:
+        """What each sample counts, shape (batch,): ``scale``, unless some are to count for less."""
+        return scale
+
     def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> tuple[Solution, float]:
         """Both equilibria, and the coefficient of half the difference of their gradients."""
         one, two = self.betas
@@ -126,6 +130,7 @@ class ContrastiveEstimator(GradientEstimator):
         found, coefficient = self.drawn().contrast(
             problem, free, lambda beta: LinearNudge(direction, beta)
         )
+        scale = self.tempered(found, direction, scale)
         pairs, weight = as_pairs(found), coefficient * scale
         if is_finite(weight):
             return field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
