@@ -207,7 +207,7 @@ const Controls = (() => {
     const other = DATA.hidden.record;
     $("record-hidden").textContent = `The network that sees what is covered: with the lower half covered, the error of its pixels on ${other.test_samples} test pictures is ${other.hidden_error.toFixed(3)} when settled, ${other.hidden_error_first_step.toFixed(3)} after one step, ${other.hidden_error_mean_picture.toFixed(3)} by the mean picture; the smallest cosine of its gradient with the exact one is ${other.certificate.worst_cosine.toFixed(6)}.`;
     $("command").textContent = record.command;
-    $("command-hidden").textContent = other.command;
+    if (other.command !== record.command) $("command-hidden").textContent = other.command;
     $("version").textContent = DATA.version;
     $("count").textContent = String(nets.digits.n);
     $("lines-shown").textContent = String(Math.min(Nudging.LINES, (nets.digits.n * (nets.digits.n - 1)) / 2));
@@ -227,7 +227,7 @@ const Controls = (() => {
     dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
     listen();
     const wanted = location.hash.slice(1);
-    select(["settle", "nudge", "unbind", "hurt", "hide"].includes(wanted) ? wanted : "settle");
+    select(document.getElementById(`tab-${wanted}`) ? wanted : "settle");
   }
 
   begin();

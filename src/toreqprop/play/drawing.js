@@ -199,6 +199,34 @@ const Drawing = (() => {
     pen.restore();
   }
 
+  /* A maze: walls, open cells lit by the probability that they are on the way, two marks. */
+  function maze(canvas, { side, walls, marks }, lit, cursor) {
+    const at = context(canvas);
+    if (!at) return;
+    const { pen, width } = at;
+    const [cell, sharp] = [width / side, canvas.width / width];
+    const edge = (k) => Math.round(k * cell * sharp) / sharp;
+    const wall = css(mix(colours.cardRgb, colours.inkRgb, colours.dark ? 0.3 : 0.82));
+    for (let p = 0; p < walls.length; p++) {
+      // Whole pixels, so that no seam shows between two cells.
+      const [x, y] = [edge(p % side), edge(Math.floor(p / side))];
+      pen.fillStyle = walls[p] ? wall : css(mix(colours.zeroRgb, colours.posRgb, lit[p]));
+      pen.fillRect(x, y, edge((p % side) + 1) - x, edge(Math.floor(p / side) + 1) - y);
+    }
+    for (const mark of marks) {
+      const [x, y] = [((mark % side) + 0.5) * cell, (Math.floor(mark / side) + 0.5) * cell];
+      pen.fillStyle = colours.card;
+      disc(pen, x, y, cell * 0.4);
+      pen.fillStyle = colours.accent;
+      disc(pen, x, y, cell * 0.3);
+    }
+    if (cursor >= 0) {
+      pen.strokeStyle = colours.accent;
+      pen.lineWidth = 2.5;
+      pen.strokeRect((cursor % side) * cell + 1, Math.floor(cursor / side) * cell + 1, cell - 2, cell - 2);
+    }
+  }
+
   const short = (value) => {
     if (value === 0) return "0";
     const size = Math.abs(value);
@@ -281,5 +309,5 @@ const Drawing = (() => {
     if (dot) disc(pen, ...points[points.length - 1], 3);
   }
 
-  return { readColours, context, field, neuronAt, picture, curve, web, line, trace, disc, short, colours: () => colours };
+  return { readColours, context, field, neuronAt, picture, maze, curve, web, line, trace, disc, short, colours: () => colours };
 })();

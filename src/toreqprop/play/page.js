@@ -216,7 +216,7 @@ const Play = (() => {
   /* ---- the nudge ---- */
 
   function analyse() {
-    $("nudge").hidden = view.tab !== "nudge";
+    $("nudge-figures").hidden = view.tab !== "nudge";
     if (view.tab !== "nudge") return;
     view.nudge = Nudging.analyse(nets.digits, input(), view.target);
     contrast();
@@ -296,6 +296,14 @@ const Play = (() => {
     document.querySelector("input[name=phase][value='0']").checked = true;
     $("bars").hidden = name === "hide";
     $("seen").hidden = name !== "hide";
+    $("stage").hidden = name === "maze";
+    $("maze-stage").hidden = name !== "maze";
+    Maze.show(name === "maze");
+    if (name === "maze") {
+      $("nudge-figures").hidden = true;
+      view.settled = true;
+      return undefined;
+    }
     $("h-answer").textContent = name === "hide" ? "What it sees" : "Answer";
     $("h-field").textContent = `${net().n} neurons`;
     const field = $("field");
@@ -342,13 +350,14 @@ const Play = (() => {
   }
 
   function redraw() {
+    Maze.redraw();
     drawSamples();
     draw();
     if (view.nudge && view.tab === "nudge") Nudging.draw(view.nudge, view.now);
   }
 
   return {
-    DATA, TOL, $, view, nets, own, samples, SHOWN, net, kind, side, number, phase, input, select, choose,
+    DATA, TOL, $, still, view, nets, own, samples, SHOWN, net, kind, side, number, phase, input, select, choose,
     wake, fromRest, advance, draw, redraw, requestDraw, drawSamples, analyse, contrast, learn, outputs,
     setTheme, say,
   };

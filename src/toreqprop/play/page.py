@@ -16,19 +16,23 @@ from toreqprop.errors import CheckpointError, UnsupportedModelError
 from toreqprop.models import EquilibriumModel
 from toreqprop.play.export import image_side, network_data, sample_data, scaling_data
 from toreqprop.play.layout import layer_orders
+from toreqprop.play.maze import maze_data
 from toreqprop.play.recipes import CERTIFIED, FOLDER, pictures
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import accuracy
 
-PARTS = ("page.css", "engine.js", "drawing.js", "nudging.js", "page.js", "controls.js")
+PARTS = (
+    "page.css", "engine.js", "maps.js", "drawing.js", "nudging.js", "page.js", "maze.js",
+    "controls.js",
+)  # fmt: skip
 """What page.html is filled with, each in its place."""
 
 
 def shipped_data(folder: Path = FOLDER) -> dict[str, Any]:
-    """The two networks in ``folder``, with samples and records, for the page.
+    """The three networks in ``folder``, with samples and records, for the page.
 
     Raises:
-        CheckpointError: there is no such pair of networks in it.
+        CheckpointError: one of them is not there.
     """
     found = {}
     for name in ("digits", "hidden"):
@@ -47,6 +51,7 @@ def shipped_data(folder: Path = FOLDER) -> dict[str, Any]:
             "samples": sample_data(data),
             "record": {k: v for k, v in record.items() if k != "orders"},
         }
+    found["maze"] = maze_data(folder)
     found["digits"]["scaling"] = scaling_data(data)
     found["hidden"]["mean"] = ((pictures(data)[0].mean(0) + 1) / 2).tolist()
     return found

@@ -1,4 +1,4 @@
-"""The two networks of the page, trained by EP: one names digits, one fills in what is hidden."""
+"""The networks of the page for digits, trained by EP: names for them, and what is covered."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from toreqprop import checkpoint
 from toreqprop.certificate import Certificate, certify
 from toreqprop.models import LoopedMLP
 from toreqprop.play.layout import grid_columns, layer_orders
+from toreqprop.play.maze import build_maze
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import TrainingConfig, accuracy, fit
 
@@ -208,7 +209,7 @@ def watched(name: str, data: Dataset) -> Tensor:
 
 
 def build(folder: Path, seed: int = 42, on_part: Progress = lambda part: None) -> dict[str, Any]:
-    """Train both networks into ``folder``, each a checkpoint with its record; returns the records.
+    """Train the networks of the page into ``folder``, checkpoints with records; returns those.
 
     Raises:
         CheckpointError: the folder cannot be written.
@@ -231,4 +232,6 @@ def build(folder: Path, seed: int = 42, on_part: Progress = lambda part: None) -
         }
         checkpoint.save(folder / name, checkpoint.Checkpoint(model, about={"play": about}))
         records[name] = about
+    on_part("maze")
+    records["maze"] = build_maze(folder, seed)
     return records
