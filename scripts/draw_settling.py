@@ -1,7 +1,7 @@
-"""Six frames of a network that settles, as an SVG: the lower half of a digit takes shape.
+"""Networks that settle, in six frames, as SVG: a maze until the way is left, a half-covered digit.
 
-The network is the one of `toreqprop play` that sees what is covered; every frame is a state of its
-relaxation by plain iteration, from rest.
+The networks are those of `toreqprop play`, trained by EP; every frame is a state of a relaxation by
+plain iteration.
 """
 
 from __future__ import annotations
@@ -11,49 +11,48 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from toreqprop import checkpoint
 from toreqprop.energies import System
-from toreqprop.models import LoopedMLP
+from toreqprop.models import EquilibriumMap, EquilibriumModel, LoopedMLP
+from toreqprop.play.maze import TASK
 from toreqprop.play.recipes import FOLDER, SIDE, covered, lower_half, pictures
+from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, Trace, relax
 from toreqprop.tasks import get
+from toreqprop.tasks.mazes import MARK, WALL, mazes
 
 DIGIT = 3
 """The first test picture of this class is shown."""
 
-STEPS = (0, 1, 2, 4, 8)
-"""Frames, and then the last."""
+MAZE_SIDE, TEST_MAZES = 17, 1_000_003
+"""The first of the test mazes of this side, and their seed."""
 
+FRAMES = 6
 EDGE, GAP, PAD, BELOW = 132, 14, 12, 34
 PAPER, INK = (38, 44, 57), (246, 243, 235)
 NEGATIVE, ZERO, POSITIVE = (79, 159, 242), (42, 49, 64), (255, 174, 77)
+OPEN, WALLS, MARKED = (52, 56, 66), "#0c0f14", "#93a4ff"
 CARD, CAPTION = "#151920", "#747d8c"
 
 Colour = tuple[int, int, int]
 
 
-def frames() -> tuple[list[tuple[int, np.ndarray, np.ndarray]], list[int]]:
-    """(step, picture, neurons) of each frame, and the neuron at each place."""
-    stored = checkpoint.load(FOLDER / "hidden")
-    model, record = stored.model, stored.about["play"]
-    assert isinstance(model, LoopedMLP)
-    data = get("digits").load(record["seed"], False)
-    row = int(np.flatnonzero(data.test_y == DIGIT)[0])
-    picture = pictures(data)[1][row : row + 1]
-    cover = lower_half(1)
+def settled(model: EquilibriumModel, x: Tensor, start: State | None = None) -> list[State]:
+    """Every state of the relaxation, the start first and the equilibrium last."""
     with torch.no_grad():
-        system = System.bind(model.field, covered(picture, cover), model.system_parameters())
+        system = System.bind(model.field, x, model.system_parameters())
         trace = Trace(keep_states=True)
-        rest = (torch.zeros(1, model.hidden_features),)
-        found = relax(system, FixedPoint(tol=1e-6, max_steps=500), start=rest, trace=trace)
-        states = [*(s[0] for s in trace.states), found.state[0]]
-        shown = []
-        for step in (*STEPS, found.steps):
-            guess = model.readout_from((states[step],))
-            seen = torch.where(cover > 0, guess, picture)
-            shown.append((step, ((seen[0] + 1) / 2).numpy(), states[step][0].numpy()))
-    return shown, record["orders"][0]
+        found = relax(system, FixedPoint(tol=1e-6, max_steps=3000), start=start, trace=trace)
+    return [*trace.states, found.state]
+
+
+def chosen(last: int, early: bool) -> list[int]:
+    """Steps of the frames: evenly until the end, or most of them where most happens."""
+    if early:
+        return [0, 1, 2, 4, 8, last]
+    return [round(last * k / (FRAMES - 1)) for k in range(FRAMES)]
 
 
 def mixed(one: Colour, two: Colour, share: float) -> str:
@@ -87,33 +86,92 @@ def neurons(values: np.ndarray, order: list[int], left: float, top: float) -> li
     return found
 
 
-def drawn(columns: int = 6) -> str:
-    """The SVG, with that many frames in a row."""
-    shown, order = frames()
-    wide, high = EDGE + 2 * PAD, 2 * EDGE + 3 * PAD
-    width, height = columns * (wide + GAP) - GAP, -(-len(shown) // columns) * (high + BELOW)
+def cells(image: np.ndarray, lit: np.ndarray, left: float, top: float) -> list[str]:
+    side = image.shape[-1]
+    cell = EDGE / side
+    found = [f'<rect x="{left}" y="{top}" width="{EDGE}" height="{EDGE}" rx="4" fill="{WALLS}"/>']
+    for row, column in np.argwhere(image[WALL] == 0).tolist():
+        x, y = left + column * cell, top + row * cell
+        colour = mixed(OPEN, POSITIVE, float(lit[row, column]))
+        found.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{cell + 0.2:.2f}" height="{cell + 0.2:.2f}" '
+            f'fill="{colour}"/>'
+        )
+    for row, column in np.argwhere(image[MARK] > 0).tolist():
+        x, y = left + (column + 0.5) * cell, top + (row + 0.5) * cell
+        found.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{0.42 * cell:.2f}" fill="{MARKED}"/>')
+    return found
+
+
+def maze(columns: int) -> str:
+    """Every cell begins active; dead ends go out, the way between the two marks stays."""
+    model = checkpoint.load(FOLDER / "maze").model
+    assert isinstance(model, EquilibriumMap)
+    image = mazes(TASK, MAZE_SIDE, 1, TEST_MAZES).x
+    states = settled(model, torch.from_numpy(image))
+    frames = []
+    for step in chosen(len(states) - 1, early=False):
+        with torch.no_grad():
+            lit = model.readout_from(states[step]).softmax(-1)[0, ..., 1].numpy()
+        frames.append((step, cells(image[0], lit, PAD, PAD)))
+    return strip("The way through a maze is found by settling", frames, EDGE + 2 * PAD, columns)
+
+
+def digit() -> str:
+    """The lower half is covered; above what the network sees, below its neurons."""
+    stored = checkpoint.load(FOLDER / "hidden")
+    model, record = stored.model, stored.about["play"]
+    assert isinstance(model, LoopedMLP)
+    data = get("digits").load(record["seed"], False)
+    row = int(np.flatnonzero(data.test_y == DIGIT)[0])
+    picture, cover = pictures(data)[1][row : row + 1], lower_half(1)
+    rest = (torch.zeros(1, model.hidden_features),)
+    states = settled(model, covered(picture, cover), rest)
+    frames = []
+    for step in chosen(len(states) - 1, early=True):
+        with torch.no_grad():
+            guess = model.readout_from(states[step])
+        seen = ((torch.where(cover > 0, guess, picture)[0] + 1) / 2).numpy()
+        state = states[step][0][0].numpy()
+        shapes = [
+            *pixels(seen, PAD, PAD),
+            *neurons(state, record["orders"][0], PAD, EDGE + 2 * PAD),
+        ]
+        frames.append((step, shapes))
+    return strip("The covered half of a digit takes shape", frames, 2 * EDGE + 3 * PAD, FRAMES)
+
+
+def strip(title: str, frames: list[tuple[int, list[str]]], high: int, columns: int) -> str:
+    """An SVG of frames, so many in a row, each on a card with its step below."""
+    wide = EDGE + 2 * PAD
+    width, height = columns * (wide + GAP) - GAP, -(-len(frames) // columns) * (high + BELOW)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="system-ui, sans-serif" font-size="16" text-anchor="middle">',
-        "<title>The covered half of a digit takes shape while a network settles</title>",
+        f"<title>{title}</title>",
     ]
-    for number, (step, picture, state) in enumerate(shown):
+    for number, (step, shapes) in enumerate(frames):
         left, top = number % columns * (wide + GAP), number // columns * (high + BELOW)
-        name = "at rest" if step == 0 else f"step {step}"
-        if number == len(shown) - 1:
+        name = f"step {step}"
+        if number == len(frames) - 1:
             name = f"settled: step {step}"
         lines += [
-            f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" rx="12" fill="{CARD}"/>',
-            *pixels(picture, left + PAD, top + PAD),
-            *neurons(state, order, left + PAD, top + EDGE + 2 * PAD),
-            f'<text x="{left + wide / 2}" y="{top + high + 23}" fill="{CAPTION}">{name}</text>',
+            f'<g transform="translate({left} {top})">',
+            f'<rect width="{wide}" height="{high}" rx="12" fill="{CARD}"/>',
+            *shapes,
+            f'<text x="{wide / 2}" y="{high + 23}" fill="{CAPTION}">{name}</text>',
+            "</g>",
         ]
     return "\n".join([*lines, "</svg>", ""])
 
 
+DRAWN = {"maze": lambda: maze(6), "maze-narrow": lambda: maze(3), "settling": digit}
+"""Every picture by its name."""
+
+
 def draw(folder: Path) -> None:
-    (folder / "settling.svg").write_text(drawn())
-    (folder / "settling-narrow.svg").write_text(drawn(3))
+    for name, picture in DRAWN.items():
+        (folder / f"{name}.svg").write_text(picture())
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
-    draw_settling.draw(folder)  # settling, settling-narrow
+    draw_settling.draw(folder)  # maze, maze-narrow, settling
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)
     for kind in KINDS:

@@ -32,7 +32,7 @@ def play_records() -> dict[str, Report]:
     """The records in the checkpoints of `toreqprop play`."""
     return {
         name: json.loads((NETWORKS / name / "checkpoint.json").read_text())["about"]["play"]
-        for name in ("digits", "hidden")
+        for name in ("digits", "hidden", "maze")
     }
 
 

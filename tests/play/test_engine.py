@@ -24,10 +24,12 @@ from toreqprop.gradients.base import normalise
 from toreqprop.models import EquilibriumModel
 from toreqprop.play.export import network_data
 from toreqprop.play.layout import arranged
+from toreqprop.play.maze import map_data
 from toreqprop.play.page import placed
 from toreqprop.play.recipes import FOLDER
 from toreqprop.solvers import relax
 from toreqprop.tasks import get
+from toreqprop.tasks.mazes import mazes
 
 ENGINE = Path(play.__file__).parent / "engine.js"
 CASES = Path(__file__).with_name("engine_cases.js")
@@ -183,6 +185,50 @@ def test_gradients_are_those_of_the_library(tmp_path: Path) -> None:
             assert apart < 1e-5 * np.linalg.norm(right), (name, tensor)
     assert found["norm"] == pytest.approx(model.lipschitz(), rel=1e-3)  # by power iteration
     assert 1e-3 < found["angle"] < 30  # at this beta the two differ, and not by much
+
+
+MAP_CASES = """(Maps, data, x, side, steps, bytes) => {
+  const net = Maps.network(data, bytes);
+  const drives = Maps.drive(net, Float64Array.from(x), side);
+  let state = Maps.start(net, side);
+  const energies = [];
+  const path = [];
+  for (let k = 0; k < steps; k++) {
+    state = Maps.step(net, drives, state, side).state;
+    energies.push(Maps.energy(net, drives, state, side));
+    if (k < 8) path.push(Array.from(state));
+  }
+  const chances = Array.from(Maps.readout(net, state, side));
+  return { state: Array.from(state), path, energies, chances };
+}"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_map_settles_in_a_maze_as_the_library_s_does(tmp_path: Path) -> None:
+    model = checkpoint.load(FOLDER / "maze").model
+    assert isinstance(model, teq.EquilibriumMap)
+    x = torch.from_numpy(mazes("maze-path", 9, 1, 7).x)
+    steps = 300
+    given = (map_data(model), x.flatten().double().tolist(), 9, steps)
+    program = f"""(() => {{
+      const Maps = require({json.dumps(str(ENGINE.with_name("maps.js")))});
+      return ({MAP_CASES})(Maps, {json.dumps(given)[1:-1]}, Engine.bytes);
+    }})()"""
+    found = in_node(program, tmp_path)
+    params = tuple(p.detach().double() for p in model.system_parameters())
+    system = System.bind(model.field, x.double(), params)
+    state, states = system.initial_state(), []
+    for _ in range(steps):
+        state = system.map(state)
+        states.append(state)
+    chances = model.double().readout_from(state).softmax(-1)[..., 1]
+    for ours, theirs in zip([*found["path"], found["state"]], [*states[:8], state], strict=True):
+        np.testing.assert_allclose(ours, _flat(theirs), rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(found["chances"], chances.detach().flatten(), rtol=0, atol=CLOSE)
+    right = [float(system.energy(s)) for s in states]
+    np.testing.assert_allclose(found["energies"], right, rtol=1e-6)
+    # The start is all active: were nothing to happen, the comparison would say nothing.
+    assert 0.02 < float(state[0].mean()) < 0.5
 
 
 def test_what_the_page_cannot_relax_is_refused_in_a_sentence() -> None:

@@ -28,7 +28,7 @@ from toreqprop.tasks import get
 if sys.version_info >= (3, 11):
     import tomllib
 
-TABS = ("settle", "nudge", "unbind", "hurt", "hide")
+TABS = ("settle", "nudge", "unbind", "hurt", "hide", "maze")
 LARGEST = 2_000_000
 """Bytes of a page that a phone opens at once."""
 
@@ -212,6 +212,28 @@ def test_the_hidden_half_takes_shape(browser: Browser, url: str) -> None:
     tab_to(browser, "lines")
     browser.press("Home")
     assert browser.run("Play.input().slice(64).every((v) => v === 0)")
+
+
+@needs_browser
+def test_the_way_through_a_maze(browser: Browser, url: str) -> None:
+    """Found from all cells lit; a wall across it, set by keys, leaves no way."""
+    choose(browser, url, "maze")
+    said = "document.getElementById('maze-status').textContent"
+    assert "It found the way" in browser.run(said)
+    lit = "Maps.readout(Maze.net, Maze.view.state, Maze.view.maze.side).filter(p => p > 0.5).length"
+    way = browser.run(lit)
+    assert 2 < way < browser.run("Maze.view.maze.walls.filter(w => !w).length")
+    corner = browser.run(
+        "(() => { const { walls, side, marks } = Maze.view.maze; "
+        "Maze.view.cursor = Maps.way(walls, side, ...marks)[1]; return Maze.view.cursor; })()"
+    )
+    tab_to(browser, "maze-field")
+    browser.press(" ")
+    assert browser.run(f"Maze.view.maze.walls[{corner}]") == 1
+    assert "It found the way" not in browser.run(said)
+    assert browser.run(lit) < way
+    browser.press(" ")
+    assert "It found the way" in browser.run(said)
 
 
 @needs_browser
