@@ -13,8 +13,8 @@ ROOT = Path(toreqprop.__file__).parent
 LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
-    {"play"},
     {"bench"},
+    {"play"},
     {"hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},

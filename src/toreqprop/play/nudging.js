@@ -145,7 +145,7 @@ const Nudging = (() => {
     Drawing.web($("truth"), net.data.layers, updates[1], largest(updates[1], net.n), peak);
     drawAngles($("angles"), found, now);
     $("moved-text").textContent = `Full colour is a move of ${Drawing.short(Number(most.toPrecision(2)))}. The two are nearly mirror images; what differs is what a finite nudge gets wrong.`;
-    $("angle").textContent = degrees(now.angle);
+    for (const id of ["angle", "angle-now"]) $(id).textContent = degrees(now.angle);
     $("path").setAttribute("aria-label", `Equilibria at plus and minus beta ${now.beta.toPrecision(2)} on either side of the free one`);
     $("moved-up").setAttribute("aria-label", "Displacement of every neuron at plus beta");
     $("moved-down").setAttribute("aria-label", "Displacement of every neuron at minus beta");

@@ -216,7 +216,9 @@ const Play = (() => {
   /* ---- the nudge ---- */
 
   function analyse() {
-    $("nudge-figures").hidden = view.tab !== "nudge";
+    const shown = view.tab === "nudge";
+    for (const id of ["nudge-figures", "parting"]) $(id).hidden = !shown;
+    $("curves").hidden = shown;
     if (view.tab !== "nudge") return;
     view.nudge = Nudging.analyse(nets.digits, input(), view.target);
     contrast();
@@ -346,11 +348,12 @@ const Play = (() => {
     $("theme").textContent = theme === "dark" ? "Light" : "Dark";
     $("theme").setAttribute("aria-label", `Show the page in ${theme === "dark" ? "light" : "dark"} colours`);
     Drawing.readColours();
-    if (view.pixels) redraw();
+    redraw();
   }
 
   function redraw() {
     Maze.redraw();
+    if (!view.pixels) return;
     drawSamples();
     draw();
     if (view.nudge && view.tab === "nudge") Nudging.draw(view.nudge, view.now);
