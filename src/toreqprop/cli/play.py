@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import webbrowser
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 
-from toreqprop import checkpoint as checkpoints
-from toreqprop.atomic import write_atomically
-from toreqprop.cli.predictor import restore
-from toreqprop.cli.samples import read_task
 from toreqprop.errors import InvalidInputError
-from toreqprop.models import EquilibriumModel
-from toreqprop.play import page as pages
-from toreqprop.play import recipes
-from toreqprop.tasks import TASKS, Dataset, Standardiser
+
+if TYPE_CHECKING:
+    from toreqprop.sklearn.scaling import Scaling
+    from toreqprop.tasks import Dataset
 
 
 def play(
@@ -50,6 +43,12 @@ def play(
       toreqprop play run --out run.html
       toreqprop play --train networks --seed 7
     """
+    import webbrowser
+
+    from toreqprop.atomic import write_atomically
+    from toreqprop.play import page as pages
+    from toreqprop.play import recipes
+
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     if train is not None:
         if checkpoint is not None:
@@ -78,6 +77,13 @@ def play(
 
 def _shown(folder: Path, data_dir: Path | None) -> dict[str, Any]:
     """A checkpoint of `toreqprop train`, as the page takes it."""
+    from toreqprop import checkpoint as checkpoints
+    from toreqprop.cli.predictor import restore
+    from toreqprop.cli.samples import read_task
+    from toreqprop.models import EquilibriumModel
+    from toreqprop.play import page as pages
+    from toreqprop.tasks import TASKS
+
     stored = checkpoints.load(folder)
     predictor = restore(stored)
     source = stored.about.get("data")
@@ -92,8 +98,14 @@ def _shown(folder: Path, data_dir: Path | None) -> dict[str, Any]:
     return pages.classifier_data(stored.model, data, f"toreqprop train {name} --seed {seed}")
 
 
-def _scaled(data: Dataset, scaling: Any) -> Dataset:
+def _scaled(data: Dataset, scaling: Scaling) -> Dataset:
     """The task's data in the scaling the network was trained with."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from toreqprop.tasks import Standardiser
+
     mean, scale = (np.asarray(v, np.float32) for v in (scaling.mean, scaling.scale))
     own = Standardiser(mean, scale, data.standardiser.floor)
     train, test = (own(data.standardiser.invert(x)) for x in (data.train_x, data.test_x))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +91,7 @@ def train(recipe: MazeRecipe, data: Mazes, seed: int) -> EquilibriumMap:
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.rate, total_steps=recipe.updates
     )
-    order, rows = torch.Generator().manual_seed(seed), iter(())
-    for _ in range(recipe.updates):
-        chosen = next(rows, None)
-        if chosen is None:
-            rows = iter(torch.randperm(len(x), generator=order).split(recipe.batch))
-            chosen = next(rows)
+    for chosen in islice(_batches(len(x), recipe.batch, seed), recipe.updates):
         optimizer.zero_grad()
         cell_loss(model(x[chosen]), y[chosen]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
@@ -103,6 +100,13 @@ def train(recipe: MazeRecipe, data: Mazes, seed: int) -> EquilibriumMap:
     # A front that creeps is one cell of thousands: what is asked later settles further.
     model.solver, model.on_failure = FixedPoint(tol=1e-6, max_steps=20_000), "warn"
     return model
+
+
+def _batches(count: int, size: int, seed: int) -> Iterator[Tensor]:
+    """Shuffled rows, epoch after epoch."""
+    order = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(count, generator=order).split(size)
 
 
 @torch.no_grad()
