@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from toreqprop.tasks import TASKS
@@ -15,23 +15,27 @@ def tasks_table(load: Load) -> list[str]:
     """The rows of the five tasks themselves: accuracies, and the gap with its interval."""
     report = load("benchmark.json")
     lines = ["| Task | Backprop | EP | Gap (95 % interval) |", "|---|---|---|---|"]
+    lines += [" | ".join(["", *row, ""]).strip() for row in _task_rows(report)]
+    return [
+        *lines, "",
+        f"Mean test accuracy of {len(report['seeds'])} seeds; the gap is EP minus "
+        "backpropagation, in points, with the interval of the paired difference. "
+        "[All rows, tests and controls](../results/benchmark.md).",
+    ]  # fmt: skip
+
+
+def _task_rows(report: Report) -> Iterator[tuple[str, str, str, str]]:
+    """Title, the two accuracies and the gap of each task; other rows are variants of these."""
     for task in report["tasks"]:
-        if task["name"] not in TASKS:  # other rows are variants of these
+        if task["name"] not in TASKS:
             continue
         if task["status"] == "NOT RUN":
-            lines.append(f"| {task['title']} | not run | not run | |")
+            yield task["title"], "not run", "not run", ""
             continue
         scores = [f"{task['models'][m]['accuracy']['mean']:.2f} %" for m in ("backprop", "ep")]
         gap = task["comparison"]["gap"]
         interval = f"{signed(gap['mean'])} ({signed(gap['low'])} … {signed(gap['high'])})"
-        lines.append(f"| {task['title']} | {scores[0]} | {scores[1]} | {interval} |")
-    seeds = len(report["seeds"])
-    return [
-        *lines, "",
-        f"Mean test accuracy of {seeds} seeds; the gap is EP minus backpropagation, in points, "
-        "with the interval of the paired difference. "
-        "[All rows, tests and controls](../results/benchmark.md).",
-    ]  # fmt: skip
+        yield task["title"], scores[0], scores[1], interval
 
 
 def signed(value: float) -> str:

@@ -10,7 +10,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tests.docs.pages import ROOT
-from toreqprop.tasks import TASKS
 
 pytest.importorskip("mkdocs", reason="pip install toreqprop[docs]")
 
@@ -46,13 +45,10 @@ def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
 def test_the_first_page_is_one_click_from_the_page_to_play_with(hooks: ModuleType) -> None:
     first = (ROOT / "docs" / "index.md").read_text()
     assert first.count(f'href="{hooks.PLAY}') >= 2  # the button, and the strip
-    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
-    shown = [task for task in report["tasks"] if task["name"] in TASKS]
-    assert len(shown) == 5
-    for task in shown:
-        gap = task["comparison"]["gap"]
-        low, high = (f"{gap[k]:+.2f}".replace("-", "−") for k in ("low", "high"))
-        assert f"({low} … {high})" in first
+    table = hooks.tables.BLOCKS["front-tasks"]()
+    assert "\n".join(table) in first
+    rows = [line for line in table if re.search(r"\([+−]\d+\.\d\d … [+−]\d+\.\d\d\)", line)]
+    assert len(rows) == 5  # every task, with its interval
     place = json.loads((ROOT / "results" / "circuits" / "in_situ.json").read_text())["summary"]
     for name in ("deployed", "in_place"):
         assert f"{100 * place[name]['mean']:.1f} %" in first
