@@ -135,8 +135,9 @@ def play_table(records: dict[str, Report]) -> list[str]:
         "",
         f"The map of the maze has {maze['parameters']} numbers and was trained on mazes of "
         f"{maze['trained_on']}×{maze['trained_on']} cells alone. With every open cell right it "
-        f"solves {solved} test mazes, {maze['test_samples']} of each; the smallest cosine of its "
-        f"gradient with the exact one is {maze['certificate']['worst_cosine']:.6f}.",
+        f"solves {solved} test mazes, {maze['test_samples']} of each; the certificate of its "
+        f"gradient says: {maze['certificate']['verdict']} (smallest cosine "
+        f"{maze['certificate']['worst_cosine']:.3f}; a map has no spectral bound).",
         "",
         f"Trained by `{digits['command']}`. What was tried on validation pictures is in "
         "[results/play/search.jsonl](../results/play/search.jsonl).",
