@@ -23,7 +23,7 @@ import toreqprop as teq
 from tests.nonsense import meanings, unrefused
 from tests.test_model_boundary import BUILDS
 from tests.test_public_boundary import CORE, PLAIN, PLOTS, TASKS
-from toreqprop import energies, gradients, hardware, kernels, solvers
+from toreqprop import energies, exporting, gradients, hardware, kernels, solvers, zoo
 from toreqprop.energies import couplings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -195,6 +195,18 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     },
     hardware.settle: {"model": RESISTIVE, "x": X.double(), "span": 0.1, "step": 0.05},
     hardware.thermal_voltage: {"celsius": 27.0},
+    exporting.FreePhase: {
+        "model": MODEL, "example": X, "tol": 1e-3, "max_steps": 9,
+        "scaling": (torch.zeros(1, 6), torch.ones(1, 6)),
+    },
+    exporting.to_onnx: {"phase": exporting.FreePhase(MODEL, X)},
+    exporting.to_program: {"phase": exporting.FreePhase(MODEL, X)},
+    exporting.to_nir: {
+        "model": teq.HopfieldMLP([6, 5, 5, 3], activation=energies.Linear()),
+        "time_constant": 1e-3,
+    },
+    zoo.load: {"name": "digits"},
+    zoo.record: {"name": "digits"},
     hardware.ConstantStep: {},
     hardware.SoftBounds: {},
     hardware.LinearStep: {
@@ -233,6 +245,7 @@ SIGNED = {
 """Numbers that may be negative, or zero."""
 
 ZERO = {
+    "FreePhase.tol",
     "Skip.source", "System.contraction", "System.bind.contraction", "spectral_bound.sharpen",
     "Ternary.threshold",
     "ConvolutionCoupling.padding", "SequenceConvolutionCoupling.padding", "Noise.seed",

@@ -22,7 +22,7 @@ from toreqprop.certificate import Certificate, certify
 from toreqprop.gradients import CenteredEP, GradientEstimator, ImplicitGradient, UnrolledGradient
 from toreqprop.models import EquilibriumMap
 from toreqprop.solvers import FixedPoint
-from toreqprop.tasks.mazes import MAZE_TASKS, Mazes, distances, mazes
+from toreqprop.tasks.mazes import Mazes, distances, mazes
 
 EP, IMPLICIT, UNROLLED, UNCOUPLED = "ep", "implicit", "unrolled", "uncoupled"
 PLAIN = {"plain-3": 3, "plain-6": 6, "plain-12": 12}
@@ -37,40 +37,41 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained, and how; what differs between the methods is in `RATES`."""
+    """How networks are trained for one task. ``rate`` is the largest step of the optimizer;
+    ``plain_updates`` and ``plain_rate`` are those of feed-forward networks."""
 
-    tasks: tuple[str, ...] = MAZE_TASKS
-    methods: tuple[str, ...] = METHODS
-    seeds: int = 5
-    first_seed: int = 42
-    side: int = 9
-    mazes: int = 4096
-    updates: int = 250
-    plain_updates: int = 500
-    batch: int = 64
-    clip: float = 0.3
-    channels: int = 4
+    task: str
+    updates: int
+    rate: float
+    bias: float
+    beta: float = 0.01
+    max_gain: float | None = None
     coupling: float = 0.3
-    bias: float = -0.5
-    plain_channels: int = 16
-    beta: float = 1e-3
-    max_gain: float = 2.0
+    channels: int = 4
     tol: float = 1e-4
     max_steps: int = 120
+    plain_updates: int = 500
+    plain_rate: float = 0.003
+    plain_channels: int = 16
+    side: int = 9
+    mazes: int = 4096
+    batch: int = 64
+    clip: float = 0.3
     sides: tuple[int, ...] = (9, 17, 33, 65)
     counts: tuple[int, ...] = (100, 100, 100, 20)
 
-    def runs(self) -> Iterator[tuple[str, str, int]]:
-        """Task, method and seed of every run: EP's first, seed by seed."""
-        for method in self.methods:
-            for seed in range(self.first_seed, self.first_seed + self.seeds):
-                for task in self.tasks:
-                    yield task, method, seed
+    def recipe(self, method: str) -> tuple[int, float]:
+        """Updates and largest rate of a training."""
+        if method in PLAIN:
+            return self.plain_updates, self.plain_rate
+        return self.updates, self.rate
 
 
-RATES = {EP: 0.02, IMPLICIT: 0.02, UNROLLED: 0.02, UNCOUPLED: 0.02, **dict.fromkeys(PLAIN, 0.003)}
-"""The largest step of the optimizer, for each method the best of three on validation mazes
-(results/mazes_search.jsonl)."""
+SETUPS = {
+    "maze-reach": Setup("maze-reach", updates=150, rate=0.02, bias=-0.3),
+    "maze-path": Setup("maze-path", updates=400, rate=0.01, bias=-0.5, beta=1e-3, max_gain=2.0),
+}
+"""Chosen on validation mazes (results/mazes_search.jsonl)."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Plain(nn.Module):
         return self.readout(self.body(x).movedim(1, -1))
 
 
-def build(setup: Setup, task: str, method: str, seed: int) -> nn.Module:
+def build(setup: Setup, method: str, seed: int) -> nn.Module:
     """The network of a method, with initial weights from the seed.
 
     The readout begins at zero, so that it learns what activity means before the kernel moves; the
@@ -132,7 +133,7 @@ def build(setup: Setup, task: str, method: str, seed: int) -> nn.Module:
         2,
         setup.channels,
         coupling=setup.coupling,
-        start=STARTS[task],
+        start=STARTS[setup.task],
         gradient=estimators.get(method, CenteredEP(setup.beta, max_gain=setup.max_gain)),
         solver=solver,
         on_failure="ignore",
@@ -140,9 +141,10 @@ def build(setup: Setup, task: str, method: str, seed: int) -> nn.Module:
     with torch.no_grad():
         for part in (*model.drive.parameters(), *model.readout.parameters()):
             part.zero_()
-        model.drive.bias.fill_(setup.bias)
+        drive, bias = model.drive.parameters()
+        bias.fill_(setup.bias)
         for channel, strength in enumerate(DRIVES):
-            model.drive.weight[:, channel, 1, 1] = strength
+            drive[:, channel, 1, 1] = strength
         if method == UNCOUPLED:
             model.recurrent.raw.zero_()
             model.recurrent.raw.requires_grad_(False)
@@ -157,20 +159,20 @@ class Split:
     scored: tuple[Mazes, ...]
 
 
-def split(setup: Setup, task: str, seed: int, *, validation: bool = False) -> Split:
+def split(setup: Setup, seed: int, *, validation: bool = False) -> Split:
     """The mazes of a run; the scored ones are the same for every seed.
 
     With ``validation`` they are others than the test mazes, for every choice that is made.
     """
     both = [
         [
-            mazes(task, side, count, which)
+            mazes(setup.task, side, count, which)
             for side, count in zip(setup.sides, setup.counts, strict=True)
         ]
         for which in _HELD_SEEDS
     ]
     held = [found for part in both for found in part if found.x.shape[-1] == setup.side]
-    train = mazes(task, setup.side, setup.mazes, seed, without=held)
+    train = mazes(setup.task, setup.side, setup.mazes, seed, without=held)
     return Split(train, tuple(both[1 if validation else 0]))
 
 
@@ -199,9 +201,10 @@ class Trained:
     unsettled: int | None = None
 
 
-def train(setup: Setup, model: nn.Module, data: Mazes, seed: int, rate: float) -> Trained:
+def train(
+    setup: Setup, model: nn.Module, data: Mazes, seed: int, updates: int, rate: float
+) -> Trained:
     """Adam with one cycle of its rate; the gradient is certified around the last epoch."""
-    updates = setup.plain_updates if isinstance(model, Plain) else setup.updates
     x, y = torch.from_numpy(data.x), targets(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates)
@@ -271,15 +274,15 @@ SETTLED = FixedPoint(tol=1e-6, max_steps=20_000)
 _TOGETHER = 10
 
 
-def run(setup: Setup, task: str, method: str, seed: int) -> Run:
+def run(setup: Setup, method: str, seed: int) -> Run:
     """Train one network and score it on the test mazes of every side."""
-    data = split(setup, task, seed)
-    model = build(setup, task, method, seed)
-    trained = train(setup, model, data.train, seed, RATES[method])
+    data = split(setup, seed)
+    model = build(setup, method, seed)
+    trained = train(setup, model, data.train, seed, *setup.recipe(method))
     scores = [score(model, found) for found in data.scored]
     exact, cells, steps = (tuple(part) for part in zip(*scores, strict=True))
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return Run(
-        task, method, seed, size, exact, cells, steps, trained.cosine, trained.certified,
+        setup.task, method, seed, size, exact, cells, steps, trained.cosine, trained.certified,
         trained.unsettled, trained.seconds,
     )  # fmt: skip

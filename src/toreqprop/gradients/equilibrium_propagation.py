@@ -82,13 +82,13 @@ class CenteredEP(ContrastiveEstimator):
             return _Reversed(self.beta)
         return self
 
-    def tempered(self, found: Solution, direction: State, scale: Tensor) -> Tensor:
+    def tempered(self, found: Solution, direction: State, weight: Tensor) -> Tensor:
         if self.max_gain is None:
-            return scale
+            return weight
         moved, pushed = sample_norm(found.shift), self.beta * sample_norm(direction)
         # A sample without a loss is not pushed, and counts nothing anyway.
         share = self.max_gain * pushed / moved.clamp_min(torch.finfo(moved.dtype).tiny)
-        return scale * share.clamp_max(1.0)
+        return weight * share.clamp_max(1.0)
 
 
 @dataclass(frozen=True)
