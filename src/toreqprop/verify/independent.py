@@ -55,14 +55,15 @@ class Stack:
         """Every layer at rest; ``push`` is subtracted from the top's preactivation."""
         state = [np.zeros((len(x), len(b))) for b in self.biases]
         for _ in range(ENOUGH):
-            new = [np.tanh(u) for u in self._inputs(x, state, push)]
+            new = [np.tanh(u) for u in self.inputs(x, state, push)]
             moved = max(float(np.abs(a - b).max()) for a, b in zip(new, state, strict=True))
             state = new
             if moved < 1e-14:
                 break
         return state
 
-    def _inputs(self, x: Array, state: list[Array], push: Array | None) -> list[Array]:
+    def inputs(self, x: Array, state: list[Array], push: Array | None = None) -> list[Array]:
+        """Every layer's preactivation."""
         found = []
         top = len(state) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
