@@ -107,7 +107,7 @@ def run(context: Context) -> Measurements:
 def _measure(
     name: str, radius: float, model: EquilibriumModel, x: torch.Tensor, tol: float
 ) -> Relaxed:
-    model.solver = model.solver.limited(tol, 3000)
+    model.solver = model.solver.limited(tol, 400)
     with torch.no_grad():
         found = model.equilibrium(x)
         stack, given = Stack.of(model), x.numpy()
