@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.certificate import Certificate, Reason, certify
@@ -124,8 +126,7 @@ def judge(wrong: Wrong, x: Tensor, y: Tensor, features: int, classes: int, seed:
         features, 24, classes, radius=0.9, bound="exact", on_failure="ignore", max_steps=500,
         gradient=wrong.gradient, **options,
     )  # fmt: skip
-    with torch.no_grad():
-        dict(model.named_parameters())["recurrent.raw"].mul_(30)
+    strengthen(model)
     found = certify(model, x, y)
     error = 0.0
     for tensor in found.tensors:
@@ -135,6 +136,37 @@ def judge(wrong: Wrong, x: Tensor, y: Tensor, features: int, classes: int, seed:
         cosine, ratio = (wrong.cosine, wrong.ratio) if hit else (1.0, 1.0)
         error = max(error, abs(tensor.cosine - cosine), abs(tensor.norm_ratio - ratio))
     return Judged(wrong, found, error)
+
+
+def strengthen(model: EquilibriumModel) -> None:
+    """Weights outside their ball, so that it is at work and recurrence matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("raw"):
+                parameter.mul_(30)
+
+
+def loose(x: Tensor, y: Tensor, features: int, classes: int, seed: int, tol: float) -> float:
+    """How far a certificate's cosines are from the true ones where relaxations stop far too early:
+    the exact gradient is found again, at an equilibrium to rounding, by a nudge next to nothing."""
+    torch.manual_seed(seed)
+    model = LoopedMLP(
+        features, 24, classes, radius=0.9, bound="exact", on_failure="ignore", tol=tol
+    )
+    strengthen(model)
+    stated = {t.name: t.cosine for t in certify(model, x, y).tensors if t.name != "input"}
+    exact = copy.deepcopy(model).double()
+    exact.solver, exact.gradient = exact.solver.limited(1e-12, 1000), CenteredEP(1e-5)
+
+    def gradients(net: LoopedMLP, rows: Tensor) -> dict[str, Tensor]:
+        named = {n: p for n, p in net.named_parameters() if n in stated}
+        found = torch.autograd.grad(F.cross_entropy(net(rows), y), list(named.values()))
+        return {n: g.double().flatten() for n, g in zip(named, found, strict=True)}
+
+    mine, theirs = gradients(model, x), gradients(exact, x.double())
+    return max(
+        abs(float(F.cosine_similarity(mine[n], theirs[n], 0)) - stated[n]) for n in stated
+    )
 
 
 def softened(estimator: GradientEstimator) -> GradientEstimator:

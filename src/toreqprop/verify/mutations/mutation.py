@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 from unittest.mock import patch
 
@@ -30,7 +31,7 @@ def swapped(owner: Any, name: str, change: Callable[[Any], Any]) -> Plant:
     """Within the context, ``owner.name`` is ``change(what it was)``."""
 
     def plant() -> AbstractContextManager[Any]:
-        kept = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        kept = getattr_static(owner, name)
         return patch.object(owner, name, change(kept))
 
     return plant

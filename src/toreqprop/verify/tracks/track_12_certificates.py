@@ -42,6 +42,8 @@ def models(seed: int, networks: tuple[str, ...]) -> Iterator[tuple[str, Equilibr
     def drawn(name: str, build: Any) -> tuple[str, EquilibriumModel, Tensor, Tensor]:
         torch.manual_seed(seed)
         model, x, y = build()
+        if name.startswith(("looped", "layered")):
+            spoiled.strengthen(model)
         model.on_failure = "ignore"
         return name, model, x, y
 
@@ -84,6 +86,11 @@ def run(context: Context) -> Measurements:
         spoiled.judge(wrong, *batch, data.features, data.classes, context.seed)
         for wrong in spoiled.WRONG
     ]
+    loose = [
+        spoiled.loose(*batch, data.features, data.classes, seed, tol)
+        for seed in context.seeds[:2]
+        for tol in (0.3, 0.1)
+    ]
     everything = [c for _, _, c in honest] + [c for _, c in by_estimator]
     return Measurements(
         {
@@ -94,7 +101,7 @@ def run(context: Context) -> Measurements:
             "min_cosine": min(c.min_cosine for c in everything),
             "wrong": len(judged),
             "accepted": sum(not j.refused for j in judged),
-            "calibration": max(j.error for j in judged),
+            "calibration": max([j.error for j in judged] + loose),
             "asymmetry": max(c.asymmetry for _, n, c in honest if not _one_way(n)),
         },
         tables=(
@@ -176,6 +183,7 @@ def _estimators(seed: int) -> Iterator[tuple[str, Certificate]]:
             continue
         torch.manual_seed(seed)
         model, x, y = LoopedMLP.example(radius=0.6, tol=1e-9, max_steps=1000)
+        spoiled.strengthen(model)
         model.gradient = spoiled.softened(kind())
         model.on_failure = "ignore"
         yield name, certify(model.double(), x.double(), y)
