@@ -62,8 +62,8 @@ class HopfieldConvNet(EquilibriumModel):
         radius: that contraction factor.
         bound: how the kernels' norms are kept: "proven" or "tight", as in `LoopedMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
-        gradient: see `EquilibriumModel`; under max pooling above the first layer the default nudge is
-            `NUDGE_AT_KINKS`, where a stronger one makes other pixels win.
+        gradient: see `EquilibriumModel`; under max pooling above the first layer the default nudge
+            is `NUDGE_AT_KINKS`, as a stronger one makes other pixels win.
         solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).

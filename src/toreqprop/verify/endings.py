@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,9 +135,11 @@ def _outcome(model: EquilibriumModel, on_failure: str, x: Tensor) -> str:
 def _nudged(model: EquilibriumModel, x: Tensor, y: Tensor) -> str:
     """How the nudged phases say they ended."""
     kept: list[Solution] = []
-    note: Callable[[str, Solution], None] = (
-        lambda phase, solution: kept.append(solution) if phase == "nudged" else None
-    )
+
+    def note(phase: str, solution: Solution) -> None:
+        if phase == "nudged":
+            kept.append(solution)
+
     key = model.register_relaxation_hook(note)
     try:
         F.cross_entropy(model(x), y).backward()

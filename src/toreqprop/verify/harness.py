@@ -292,7 +292,10 @@ def compare(kernel: Kernel, case: Case) -> Comparison:
     delta = -(scale.numpy() / settings.beta)[:, None] * step.nudged.shift
     quantities = {
         "output": (image @ params.weight_out.T + params.bias_out, step.output),
-        "energy": (_energy(ball.weight, drive, image), _energy(ball.weight, drive, step.free.image)),
+        "energy": (
+            _energy(ball.weight, drive, image),
+            _energy(ball.weight, drive, step.free.image),
+        ),
         "W_in": (_numpy(updates[1]), step.gradients.weight_in),
         "b": (_numpy(updates[2]), step.gradients.bias),
         "W_rec": (

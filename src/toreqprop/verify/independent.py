@@ -24,7 +24,7 @@ ENOUGH = 5_000
 
 @dataclass(frozen=True)
 class Stack:
-    """Weights and biases by layer, the feedback γ, a loop of the last layer (or None), a readout."""
+    """Weights and biases by layer, feedback γ, a loop of the last layer (or None), a readout."""
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
@@ -39,7 +39,7 @@ class Stack:
         if isinstance(model, LoopedMLP):
             head = model.readout.weight, model.readout.bias
             scale, loop, feedback = model.gain, params[2], 1.0
-            weights, biases = (params[0],), (params[1],)
+            weights, biases = tuple(params[:1]), tuple(params[1:2])
         elif isinstance(model, HopfieldMLP) and model.readout is not None:
             head = model.readout.weight, model.readout.bias
             scale, loop, feedback = model.gain, None, model.feedback
@@ -95,9 +95,9 @@ class Stack:
         """
         free = self.relax(x)
         teaching = self.cotangent(free, y)
-        size = np.maximum(
-            np.sqrt((teaching**2).mean(1)), np.abs(teaching).max(1) / LARGEST_PUSH
-        )[:, None]
+        size = np.maximum(np.sqrt((teaching**2).mean(1)), np.abs(teaching).max(1) / LARGEST_PUSH)[
+            :, None
+        ]
         direction = teaching / size
         up, down = (self.relax(x, sign * beta * direction) for sign in (1, -1))
         scale, found = size / (2 * beta), {}

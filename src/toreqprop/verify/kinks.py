@@ -1,9 +1,9 @@
-"""Max pooling within a relaxation: how many pixels win in one nudged phase alone, and what it costs.
+"""Max pooling within a relaxation: how many pixels win in one nudged phase alone, and at what cost.
 
 The derivative of a maximum jumps where another pixel wins. Of two pixels that nearly tie, the nudge
-makes one win at +β and the other at −β: feedback moves from one to the other, by an amount that does
-not shrink with β, and the contrast divides it by β. That is no error of a relaxation (with winners
-held at the free phase's, the nudged equilibria would not be equilibria); a nudge that is weaker than
+makes one win at +β and the other at −β: feedback moves from one to the other, by an amount that
+does not shrink with β, and the contrast divides it by β. That is no error of a relaxation (with
+winners held at the free phase's, the nudged equilibria would be none); a nudge that is weaker than
 every tie does not meet it.
 """
 

@@ -20,7 +20,7 @@ CONFIG = TrainingConfig(
     epochs=2, batch_size=48, learning_rate=5e-3, weight_decay=0.05, schedule="cosine",
     optimizer="adamw",
 )  # fmt: skip
-"""A last batch that is smaller, a rate that falls, weights that decay: each shows if it is left out."""
+"""A last batch that is smaller, a rate that falls, weights that decay: each shows if left out."""
 
 SETTINGS = reference.Settings(beta=0.05, tol=1e-6, max_steps=200, radius=0.6)
 MOMENTS, STABLE = (0.9, 0.999), 1e-8
@@ -28,8 +28,8 @@ MOMENTS, STABLE = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True)
 class Matched:
-    """How far `fit` is from NumPy: the largest difference of a weight after any step, the steps each
-    took, and the test answers that differ."""
+    """How far `fit` is from NumPy: the largest difference of a weight after any step, the steps
+    taken and missing, and the test answers that differ."""
 
     weight: float
     steps: int

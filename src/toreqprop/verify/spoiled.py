@@ -164,13 +164,13 @@ def loose(x: Tensor, y: Tensor, features: int, classes: int, seed: int, tol: flo
         return {n: g.double().flatten() for n, g in zip(named, found, strict=True)}
 
     mine, theirs = gradients(model, x), gradients(exact, x.double())
-    return max(
-        abs(float(F.cosine_similarity(mine[n], theirs[n], 0)) - stated[n]) for n in stated
-    )
+    return max(abs(float(F.cosine_similarity(mine[n], theirs[n], 0)) - stated[n]) for n in stated)
 
 
 def softened(estimator: GradientEstimator) -> GradientEstimator:
     """With a bias far below what is asked; oracles stay as they are."""
     if estimator.order is None:
-        return replace(estimator, steps=400) if isinstance(estimator, UnrolledGradient) else estimator
+        return (
+            replace(estimator, steps=400) if isinstance(estimator, UnrolledGradient) else estimator
+        )
     return estimator.softer(30.0 if estimator.order == 1 else 3.0)

@@ -75,7 +75,7 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "recurrence not symmetric", AREA, "the recurrent matrix is used as it is, without an energy",
+        "recurrence not symmetric", AREA, "the recurrent matrix is used as it is: no energy",
         12, swapped(SymmetricBall, "forward", _unlike),
     ),
 )  # fmt: skip

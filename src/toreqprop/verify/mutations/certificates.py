@@ -27,9 +27,7 @@ def _unsigned(right: Any) -> Any:
     def compare(name: str, found: Any, exact: Any, least: float, most: float) -> Any:
         made = right(name, found, exact, least, most)
         cosine = abs(made.cosine)
-        return replace(
-            made, cosine=cosine, ok=cosine >= least and abs(made.norm_ratio - 1) <= most
-        )
+        return replace(made, cosine=cosine, ok=cosine >= least and abs(made.norm_ratio - 1) <= most)
 
     return compare
 
@@ -59,7 +57,7 @@ MUTATIONS = (
         swapped(certificate, "_compare", _lenient),
     ),
     Mutation(
-        "oracle at the model's tolerance", AREA, "the exact gradient is taken where the model stopped",
+        "oracle at the model's tolerance", AREA, "the exact gradient is that of where it stopped",
         12, swapped(certificate, "_ORACLE_TOL", lambda right: 0.5),
     ),
     Mutation(
@@ -69,7 +67,7 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "no reason is structural", AREA, "unrolled and unnudged gradients are compared like any", 12,
+        "no reason is structural", AREA, "unrolled and unnudged gradients are like any", 12,
         swapped(certificate, "_structural_faults", lambda right: lambda *given: ()),
     ),
 )  # fmt: skip

@@ -89,7 +89,7 @@ MUTATIONS = (
         swapped(AttentionEnergy, "preactivation", _unanswered),
     ),
     Mutation(
-        "sigmoid's shift 0.9 below the middle", AREA, "differences of states are not those of pairs",
+        "sigmoid's shift 0.9 below the middle", AREA, "differences of states are not what they are",
         12, swapped(Sigmoid, "pair", _skewed),
     ),
     Mutation(

@@ -134,7 +134,7 @@ MUTATIONS = (
         swapped(LinearCoupling, "gradients", _upper_matrix),
     ),
     Mutation(
-        "half of the Hebbian contrast", AREA, "what the lower end of a weight moves is left out", 10,
+        "half of the Hebbian contrast", AREA, "what a weight's lower end moves is left out", 10,
         swapped(LinearCoupling, "gradients", _one_end),
     ),
     Mutation(
@@ -154,7 +154,7 @@ MUTATIONS = (
         swapped(Tanh, "pair", _linear_shift),
     ),
     Mutation(
-        "temperatures left out of gradients", AREA, "layers with weak feedback learn too slowly", 12,
+        "temperatures left out of gradients", AREA, "with weak feedback they learn too slowly", 12,
         swapped(StackEnergy, "energy_gradients", _cold),
     ),
     Mutation(

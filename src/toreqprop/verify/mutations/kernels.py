@@ -93,7 +93,7 @@ def _not_transposed(right: Any) -> Any:
 
 MUTATIONS = (
     Mutation(
-        "nudge's sign in the kernel", AREA, "the compiled nudged phases are pushed the wrong way", 22,
+        "nudge's sign in the kernel", AREA, "compiled nudged phases are pushed the wrong way", 22,
         swapped(NumbaKernel, "relax_pair", _pair(lambda w, d, p: (w, d, -p))),
     ),
     Mutation(
@@ -104,7 +104,7 @@ MUTATIONS = (
         "weight transposed in the kernel", AREA, "free phases use the transposed matrix", 22,
         swapped(
             NumbaKernel, "relax",
-            lambda right: lambda self, w, d, s, **rest: right(self, w.mT.contiguous(), d, s, **rest),
+            lambda right: lambda self, w, *given, **rest: right(self, w.mT.contiguous(), *given, **rest),
         ),
     ),
     Mutation(
@@ -132,11 +132,11 @@ MUTATIONS = (
         swapped(Chain, "relax", _sloppy),
     ),
     Mutation(
-        "ball's own slope left out", AREA, "the gradient passes a spectral ball as if it were fixed",
+        "ball's own slope left out", AREA, "the gradient passes a ball as if it were fixed",
         12, swapped(ball, "symmetric_ball_gradient", _straight_through),
     ),
     Mutation(
-        "lower triangle forgotten", AREA, "the gradient of a symmetric matrix is its upper half's",
+        "lower triangle forgotten", AREA, "a symmetric matrix learns by its upper half",
         12,
         together(swapped(ball, "symmetric_ball_gradient", _not_transposed)),
     ),

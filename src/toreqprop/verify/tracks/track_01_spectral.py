@@ -137,7 +137,7 @@ def run(context: Context) -> Measurements:
             ),
             Table(
                 f"At the edge: weights that do not cancel, {EDGE_STEPS} steps of Adam at "
-                f"{LEARNING_RATE}; the norm is the largest singular value by NumPy, radius {RADIUS}",
+                f"{LEARNING_RATE}; norms are largest singular values by NumPy, radius {RADIUS}",
                 (
                     Column("bound"),
                     Column("seed", "d"),
@@ -226,7 +226,9 @@ def bounds(level: Level) -> tuple[Bound, ...]:
     return (
         at_most("l_max_with", 1.0, "largest L at any step of training with the spectral bound"),
         at_most("l_max_with", RADIUS * (1 + 1e-5), "the same against the radius asked for"),
-        at_most("edge_most", 1 + 1e-5, "largest norm over the radius where weights are at the edge"),
+        at_most(
+            "edge_most", 1 + 1e-5, "largest norm over the radius where weights are at the edge"
+        ),
         at_least("edge_least", 0.98, "the same, smallest, by the proven and the exact bound"),
         at_least("edge_tight", 0.95, "the same by the tight bound, which keeps 3 % in reserve"),
         # Weights of float32 are symmetric to rounding, and lipschitz() takes them to be.

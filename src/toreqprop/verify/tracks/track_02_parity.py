@@ -39,8 +39,8 @@ def tasks_of(level: Level) -> tuple[str, ...]:
 
 
 STRONGEST = 0.1
-"""Where the settings have a stronger nudge, this one is used: parity by a gradient that no certificate
-accepts would show nothing of EP."""
+"""Where the settings have a stronger nudge, this one is used: parity by a gradient that no
+certificate accepts would show nothing of EP."""
 
 BATCH = 64
 Certified = tuple[str, int, str, Certificate]
@@ -119,8 +119,13 @@ def run(context: Context) -> Measurements:
                 ),
                 tuple(
                     (
-                        task, seed, age, c.estimator, c.min_cosine,
-                        ", ".join(f"{t.norm_ratio:.3f}" for t in c.tensors), c.contraction,
+                        task,
+                        seed,
+                        age,
+                        c.estimator,
+                        c.min_cosine,
+                        ", ".join(f"{t.norm_ratio:.3f}" for t in c.tensors),
+                        c.contraction,
                         ", ".join(r.name for r in c.reasons) or "PASS",
                     )
                     for task, seed, age, c in certified
@@ -193,7 +198,9 @@ def _train(
 def bounds(level: Level) -> tuple[Bound, ...]:
     listed = [
         above("hidden_change", 1e-3, "largest change of an input weight during training"),
-        at_least("min_cosine", 0.99, "smallest cosine of a certificate at the settings trained with"),
+        at_least(
+            "min_cosine", 0.99, "smallest cosine of a certificate at the settings trained with"
+        ),
         at_most("norm_error", 0.05, "largest error of a gradient's norm at these settings"),
         at_most("refused", 0, "certificates refused at these settings"),
     ]
@@ -211,8 +218,8 @@ def bounds(level: Level) -> tuple[Bound, ...]:
 TRACK = Track(
     number=2,
     title="EqProp vs Backprop Parity",
-    claim=f"EqProp's accuracy is equivalent to backpropagation's within {MARGIN:g} points, both are "
-    "far above chance, and the gradients it was trained by are certified.",
+    claim=f"EqProp's accuracy is equivalent to backpropagation's within {MARGIN:g} points, both "
+    "are far above chance, and the gradients it was trained by are certified.",
     experiment="Train networks of equal size with backprop and EqProp on the same real data and "
     "seeds; two one-sided paired t-tests on the difference.",
     run=run,

@@ -226,7 +226,9 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_least("seeds_differ", 1, "whether other seeds give other training rows"),
         at_most("sequences_shared", 0, "held-out sequences among those trained on"),
         at_most("sequence_targets", 0, "sequences whose target is not what the task says"),
-        at_most("read_in_training", 0, "rows a training reads that it should not, or does not read"),
+        at_most(
+            "read_in_training", 0, "rows a training reads that it should not, or does not read"
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from toreqprop.certificate import Certificate, certify
-from toreqprop.energies import AveragePooling
+from toreqprop.energies import AveragePooling, StackEnergy
 from toreqprop.energies import Bound as Kind
 from toreqprop.gradients import CenteredEP, ImplicitGradient
 from toreqprop.models import EquilibriumModel, HopfieldConvNet, HopfieldMLP, LoopedMLP
@@ -153,8 +153,9 @@ def _cases(data: Split, seed: int) -> Iterator[Case]:
         torch.manual_seed(seed)
         looped = LoopedMLP(
             data.features, 24, data.classes, radius=0.8, bound="exact", tol=TIGHT, max_steps=500,
-            kernel=kernel, on_failure="ignore",
+            on_failure="ignore",
         )  # fmt: skip
+        looped.kernel = kernel  # type: ignore[assignment]
         _strengthen(looped)
         yield _compare("looped", path, looped.double(), x, y)
 
@@ -193,7 +194,11 @@ def _norms(seed: int) -> list[tuple[str, float, float, bool, float]]:
     found = []
     kinds: tuple[Kind, ...] = ("exact", "tight", "proven")
     for bound in kinds:
-        for sizes, feedback in (((9, 30, 20, 4), 1.0), ((9, 30, 20, 4), 0.25), ((9, 8, 8, 8, 4), 0.5)):
+        for sizes, feedback in (
+            ((9, 30, 20, 4), 1.0),
+            ((9, 30, 20, 4), 0.25),
+            ((9, 8, 8, 8, 4), 0.5),
+        ):
             torch.manual_seed(seed)
             model = HopfieldMLP(sizes, bound=bound, radius=0.9, feedback=feedback).double()
             _strengthen(model)
@@ -216,6 +221,7 @@ def _convolutional(seed: int, feedback: float) -> tuple[str, float, float, bool,
         radius=0.9, feedback=feedback,
     ).double()  # fmt: skip
     _strengthen(model)
+    assert isinstance(model.field, StackEnergy)
     coupling, params = model.field.couplings[1], model.system_parameters()[2:4]
     channels, height, width = model.layer_shapes()[0]
     unit = torch.eye(channels * height * width, dtype=torch.float64)
@@ -286,13 +292,15 @@ TRACK = Track(
             "implicit gradient on the general path",
             "without a kernel CenteredEP hands over the implicit gradient",
         ),
-        Sabotage("lipschitz() of a stack x0.9", "the constant of a stack is stated a tenth too small"),
+        Sabotage(
+            "lipschitz() of a stack x0.9", "the constant of a stack is stated a tenth too small"
+        ),
         Sabotage("shuffled labels", "networks train on labels that mean nothing"),
     ),
     statements=(
-        "In {cases} cases states differed from NumPy's by at most {state:.1e}, and EP's gradient at "
-        "a strong nudge from the contrast of NumPy's equilibria by {contrast:.1e} of its size; its "
-        "bias was {least_bias:.1e} or more and fell with an order of {order_least:.2f} to "
+        "In {cases} cases states differed from NumPy's by at most {state:.1e}, and EP's gradient "
+        "at a strong nudge from the contrast of NumPy's equilibria by {contrast:.1e} of its "
+        "size; its bias was {least_bias:.1e} or more and fell with an order of {order_least:.2f} to "
         "{order_most:.2f} in β.",
         "lipschitz() was {constant_least:.6f} of the network's norm at the least, and "
         "{constant_where_exact:.6f} at the most where the two must be equal.",

@@ -159,8 +159,8 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("wrong", 0, "endings that were called something else than they were"),
         at_least("converged", 1, "whether every relaxation that had time says it converged"),
         at_most("over_tol", 1.0, "NumPy's residual of a returned state over the tolerance"),
-        # Of a stack the iterate is within the tolerance. Its image moves by what the other layer was
-        # off, which counts against another activity: L times the ratio of the two, here below 2.
+        # Of a stack the iterate is within the tolerance. Its image moves by what the other layer
+        # was off, against another activity: L times the ratio of the two, here below 2.
         at_most("over_tol_stack", 2.0, "the same for a stack by the plain map"),
         # One layer, plain iteration: the reported residual is a bound, to rounding of the norm.
         at_most("over_reported", 1.0 + 1e-6, "the same over what was reported, looped networks"),

@@ -36,7 +36,9 @@ TIGHT = 1e-12
 SAMPLES = 16
 
 
-def models(seed: int, networks: tuple[str, ...]) -> Iterator[tuple[str, EquilibriumModel, Tensor, Tensor]]:
+def models(
+    seed: int, networks: tuple[str, ...]
+) -> Iterator[tuple[str, EquilibriumModel, Tensor, Tensor]]:
     """Small instances of every kind, with a batch each; the random state is set for each."""
 
     def drawn(name: str, build: Any) -> tuple[str, EquilibriumModel, Tensor, Tensor]:
@@ -53,7 +55,9 @@ def models(seed: int, networks: tuple[str, ...]) -> Iterator[tuple[str, Equilibr
     yield drawn("layered, feedback 0.5", lambda: HopfieldMLP.example(feedback=0.5))
     for name, pooling in POOLINGS.items():
         options = {"pooling": pooling(), "activation": Sigmoid()}
-        yield drawn(f"convolutional, {name} pooling", lambda o=options: HopfieldConvNet.example(**o))
+        yield drawn(
+            f"convolutional, {name} pooling", lambda o=options: HopfieldConvNet.example(**o)
+        )
     for variant in ("energy", "attention"):
         make = lambda v=variant: EquilibriumTransformer.example(variant=v)  # noqa: E731
         yield drawn(f"transformer, {variant}", make)
@@ -122,9 +126,11 @@ def run(context: Context) -> Measurements:
                 ),
                 tuple(
                     (
-                        j.wrong.name, j.certificate.min_cosine,
+                        j.wrong.name,
+                        j.certificate.min_cosine,
                         ", ".join(f"{t.norm_ratio:.3f}" for t in j.certificate.tensors),
-                        ", ".join(r.name for r in j.certificate.reasons) or "PASS", j.error,
+                        ", ".join(r.name for r in j.certificate.reasons) or "PASS",
+                        j.error,
                     )
                     for j in judged
                 ),
@@ -157,7 +163,8 @@ def _differences(model: EquilibriumModel, x: Tensor, y: Tensor) -> Iterator[tupl
         VectorFieldEP(WEAK) if isinstance(model.gradient, VectorFieldEP) else CenteredEP(WEAK)
     )
     x = x.double().requires_grad_() if x.is_floating_point() else x
-    named = {n: p for n, p in model.named_parameters() if n in model.estimated_parameters()}
+    estimated = model.estimated_parameters()
+    named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if n in estimated}
     if x.is_floating_point():
         named["input"] = x
     grads = torch.autograd.grad(_loss(model(x), y), list(named.values()))
@@ -194,7 +201,9 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         # The bias at a weak nudge, of order β² = 1e-8, and the differences' own error, some 1e-6.
         at_most("difference", 1e-5, "EP's gradient against differences of the loss, any tensor"),
         at_most("honest_refused", 0, "right gradients that a certificate refused"),
-        at_most("accepted", 0, "wrong gradients accepted, or refused for the wrong tensor or reason"),
+        at_most(
+            "accepted", 0, "wrong gradients accepted, or refused for the wrong tensor or reason"
+        ),
         at_most("calibration", 0.01, "error of a stated cosine or norm ratio that is known"),
         at_least("min_cosine", 0.99, "smallest cosine of a right gradient"),
         at_most("asymmetry", 1e-6, "asymmetry of networks that have an energy"),

@@ -265,7 +265,9 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_least("gap", gap, "EqProp minus backprop of the same layers, points"),
         at_least("gain", gain, "EqProp minus readout-only training, points"),
         at_least("min_cosine", 0.99, "smallest signed cosine with the exact gradient"),
-        at_least("cosine_where_winners_stay", 0.99, "max pooling: the same where no winner changes"),
+        at_least(
+            "cosine_where_winners_stay", 0.99, "max pooling: the same where no winner changes"
+        ),
         at_most("norm_error", 0.05, "largest error of a gradient's norm", required=False),
     )
 
