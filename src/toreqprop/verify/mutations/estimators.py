@@ -48,19 +48,15 @@ def _implicit(right: Any) -> Any:
 
 
 def _too_much(right: Any) -> Any:
-    def contrast(self: Any, *given: Any) -> Any:
-        found, coefficient = right(self, *given)
-        return found, 1.1 * coefficient
-
-    return contrast
+    return property(lambda self: 1.1 * right.fget(self))
 
 
 def _first_sample(right: Any) -> Any:
-    def normalise(cotangent: Any) -> Any:
-        direction, scale = right(cotangent)
-        return direction, torch.cat([1.3 * scale[:1], scale[1:]])
+    def measured(*given: Any) -> Any:
+        direction, scale, largest = right(*given)
+        return direction, torch.cat([1.3 * scale[:1], scale[1:]]), largest
 
-    return normalise
+    return measured
 
 
 def _upper_matrix(right: Any) -> Any:
@@ -143,11 +139,11 @@ MUTATIONS = (
     ),
     Mutation(
         "contrast x1.1", AREA, "the contrast is divided by a tenth less than it was nudged by", 9,
-        swapped(ContrastiveEstimator, "contrast", _too_much),
+        swapped(ContrastiveEstimator, "coefficient", _too_much),
     ),
     Mutation(
         "one sample x1.3", AREA, "the first sample of a batch counts too much", 10,
-        swapped(base, "normalise", _first_sample),
+        swapped(base, "measured", _first_sample),
     ),
     Mutation(
         "shift of tanh to first order", AREA, "a finite nudge becomes an infinitesimal one", 10,

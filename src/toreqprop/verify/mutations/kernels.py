@@ -104,7 +104,9 @@ MUTATIONS = (
         "weight transposed in the kernel", AREA, "free phases use the transposed matrix", 22,
         swapped(
             NumbaKernel, "relax",
-            lambda right: lambda self, w, *given, **rest: right(self, w.mT.contiguous(), *given, **rest),
+            lambda right: lambda self, w, *given, **rest: right(
+                self, w.mT.contiguous(), *given, **rest
+            ),
         ),
     ),
     Mutation(

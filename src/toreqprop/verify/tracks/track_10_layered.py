@@ -300,7 +300,7 @@ TRACK = Track(
     statements=(
         "In {cases} cases states differed from NumPy's by at most {state:.1e}, and EP's gradient "
         "at a strong nudge from the contrast of NumPy's equilibria by {contrast:.1e} of its "
-        "size; its bias was {least_bias:.1e} or more and fell with an order of {order_least:.2f} to "
+        "size; its bias was {least_bias:.1e} or more and fell with order {order_least:.2f} to "
         "{order_most:.2f} in β.",
         "lipschitz() was {constant_least:.6f} of the network's norm at the least, and "
         "{constant_where_exact:.6f} at the most where the two must be equal.",

@@ -151,6 +151,7 @@ TRACK = Track(
     sabotages=(
         Sabotage("sign of the nudge", "the faster kernels nudge the wrong way"),
         Sabotage("one step less", "relaxations stop after 3 steps, in the faster kernels after 2"),
+        Sabotage("last batch dropped", "an epoch leaves out its last, smaller batch"),
         Sabotage("shuffled labels", "all kernels train on labels that mean nothing"),
     ),
     statements=(
