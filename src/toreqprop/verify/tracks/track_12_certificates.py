@@ -189,7 +189,7 @@ def _estimators(seed: int) -> Iterator[tuple[str, Certificate]]:
         if name == "unrolled":
             continue
         torch.manual_seed(seed)
-        model, x, y = LoopedMLP.example(radius=0.6, tol=1e-9, max_steps=1000)
+        model, x, y = LoopedMLP.example(radius=0.6, bound="exact", tol=1e-9, max_steps=1000)
         spoiled.strengthen(model)
         model.gradient = spoiled.softened(kind())
         model.on_failure = "ignore"
