@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from toreqprop.energies import Params, System, VectorField
 from toreqprop.errors import NotFiniteError, UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
-from toreqprop.tracing import full_precision, is_traced
+from toreqprop.tracing import full_precision, is_traced, last_backward
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class _Equilibrium(torch.autograd.Function):
         return kept[: ctx.layers]
 
     @staticmethod
-    @once_differentiable
+    @last_backward
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         return _nudged_phases(ctx, cotangents)
 
@@ -112,7 +111,7 @@ class _TransformedEquilibrium(torch.autograd.Function):
         ctx.mark_non_differentiable(*output[ctx.layers :])
 
     @staticmethod
-    @once_differentiable
+    @last_backward
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         return _nudged_phases(ctx, cotangents)
 

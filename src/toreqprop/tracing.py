@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -26,6 +27,21 @@ def without_graph(function: Callable[Arguments, Result]) -> Callable[Arguments, 
             return function(*args, **options)
 
     return quiet
+
+
+def last_backward(
+    function: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    """``once_differentiable`` that costs nothing where the backward pass records no graph."""
+    watched = once_differentiable(function)
+
+    @wraps(function)
+    def backward(ctx: Any, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        if not torch.is_grad_enabled():
+            return function(ctx, *args, **options)
+        return watched(ctx, *args, **options)  # type: ignore[no-any-return]
+
+    return backward
 
 
 def is_traced() -> bool:
