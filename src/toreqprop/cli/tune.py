@@ -139,7 +139,8 @@ def tune(
     except KeyboardInterrupt:
         kept = sum(len(models) for models in journal.found.values())
         console.print(
-            f"{kept} finished searches are kept; the same command does the rest.", markup=False
+            f"{kept} finished searches are saved; run the same command again for the rest.",
+            markup=False,
         )
         raise
     journal.end()

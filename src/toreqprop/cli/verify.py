@@ -96,7 +96,7 @@ def verify(
     flags = {"quick": quick, "intermediate": intermediate, "full": full}
     asked = [name for name, flag in flags.items() if flag]
     if len(asked) > 1:
-        raise InvalidInputError(f"--{asked[0]} and --{asked[1]} exclude each other.")
+        raise InvalidInputError(f"--{asked[0]} and --{asked[1]} cannot be used together.")
     level = LEVELS[asked[0] if asked else "quick"]
     processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
     if mutations:

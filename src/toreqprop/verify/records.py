@@ -1,6 +1,6 @@
 """Finished experiments on disk, each whole or not at all, and the hash that a second run confirms.
 
-A record is taken up again only for the same track, level, seeds, sabotage, versions and code.
+A record is reused only for the same track, level, seeds, sabotage, versions and code.
 """
 
 from __future__ import annotations
