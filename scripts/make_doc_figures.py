@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import draw_examples
 import pulsed_devices
 import torch
 
@@ -69,6 +70,12 @@ def devices(folder: Path) -> None:
 DEVICES = ("devices", "devices-map")
 """Those of `devices`."""
 
+EXAMPLES = (
+    "example-layered-digits", "example-convolutional-mnist", "example-transformer-reversal",
+    "example-blocks-digits",
+)  # fmt: skip
+"""Those that `draw_examples` draws."""
+
 CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circuit-mismatch")
 """Those that `draw_circuit` draws."""
 
@@ -76,6 +83,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    draw_examples.main(folder)
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)
     for kind in KINDS:
