@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench import maze_study
 from toreqprop.bench.bounds import BOUNDS
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import title
@@ -469,10 +470,29 @@ def devices_map() -> list[str]:
     return device_report.map_lines(load("hardware/digits-map.json"))
 
 
+def mazes_table() -> list[str]:
+    """Exact test mazes of every size: the map by each method, and the controls."""
+    return maze_study.render_markdown(maze_study.load(RESULTS / "mazes.json")).splitlines()
+
+
+def mazes_sentences() -> list[str]:
+    """What of the claims holds on every seed of EP, and what it took."""
+    return maze_study.sentences(maze_study.load(RESULTS / "mazes.json"))
+
+
+def mazes_gain_table() -> list[str]:
+    """Trainings with other nudges and limits, on validation mazes."""
+    lines = (RESULTS / "mazes_search.jsonl").read_text().splitlines()
+    return maze_study.render_trials([json.loads(line) for line in lines])
+
+
 BLOCKS = {
     "tables": tables_table,
     "zoo": zoo_table,
     "tables-search": tables_search,
+    "mazes": mazes_table,
+    "mazes-claims": mazes_sentences,
+    "mazes-trials": mazes_gain_table,
     "pulsed-presets": presets_table,
     "pulsed": pulsed_table,
     "budget-grid": budget_grid_table,

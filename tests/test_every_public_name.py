@@ -67,6 +67,8 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
         "heads": 2, "feedback": True, "causal": True, "activation": energies.Tanh(),
     },
     energies.DenseEnergy: {"activation": energies.Tanh()},
+    energies.MapEnergy: {"activation": energies.Tanh(), "start": 0.5},
+    energies.SymmetricKernel: {"cooperative": True},
     energies.DenseField: {"activation": energies.Tanh()},
     energies.StackEnergy: {
         "couplings": STACK, "activation": energies.Tanh(), "feedback": 0.5,
@@ -234,6 +236,7 @@ FUNCTIONS = {"cost", "asymmetry", "report", "loss"}
 SIGNED = {
     "HardTanh.low", "HardTanh.high", "NearIdentity.gain", "ClampNudge.displacement",
     "CostNudge.beta", "LinearNudge.beta", "ConductanceNudge.beta", "resistive_netlist.beta",
+    "MapEnergy.start",
     "IdentityCoupling.scale", "ReshapeCoupling.start", "ReshapeCoupling.end",
     "Circuit.celsius", "ResistiveNetwork.celsius", "layered_netlist.celsius",
     "looped_netlist.celsius", "thermal_voltage.celsius", "PulsedDevice.w_min",
@@ -258,7 +261,7 @@ INFINITE = {"ClippedReLU.height"}
 """Numbers that may be infinite."""
 
 RESULTS = {
-    "DenseParams", "Measured", "Settling", "Budget", "ChipCertificate", "DeviceField",
+    "DenseParams", "MapParams", "Measured", "Settling", "Budget", "ChipCertificate", "DeviceField",
     "DiodePair", "NodeLaw", "ResistiveEnergy", "Wired",
 }  # fmt: skip
 """What the library makes and hands out: containers, and parts of a circuit."""

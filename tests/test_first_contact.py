@@ -41,13 +41,14 @@ def test_version_help_and_completion_load_no_heavy_package() -> None:
 
 
 def test_the_names_shown_are_those_of_the_registries() -> None:
-    from toreqprop.bench import depth
+    from toreqprop.bench import depth, mazes
     from toreqprop.bench.hardware.methods import METHODS
     from toreqprop.checkpoint import NETWORKS
     from toreqprop.gradients import ESTIMATORS
     from toreqprop.models.example_networks import NETWORKS as EXAMPLES
     from toreqprop.solvers import SOLVERS
     from toreqprop.tasks.files import DATA_VARIABLE
+    from toreqprop.tasks.mazes import MAZE_TASKS
 
     assert tuple(NETWORKS) == names.MODELS
     assert tuple(ESTIMATORS) == names.ESTIMATORS
@@ -55,6 +56,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert tuple(EXAMPLES) == names.EXAMPLE_NETWORKS
     assert (names.DEPTH_TASKS, names.DEPTH_NETWORKS) == (depth.TASKS, depth.NETWORKS)
     assert names.DEVICE_METHODS == METHODS
+    assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.DATA_VARIABLE == DATA_VARIABLE
 
 

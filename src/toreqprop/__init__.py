@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         BackpropMLP,
         Block,
         ConvertedNetwork,
+        EquilibriumMap,
         EquilibriumModel,
         EquilibriumTransformer,
         HopfieldConvNet,
@@ -65,6 +66,7 @@ __all__ = [
     "ConvergenceWarning",
     "ConvertedNetwork",
     "CoupledLearning",
+    "EquilibriumMap",
     "EquilibriumModel",
     "EquilibriumTransformer",
     "FixedPoint",
@@ -109,7 +111,7 @@ _HOMES = {
         "VectorFieldEP"
     ),
     "models": (
-        "BackpropConvNet BackpropMLP Block ConvertedNetwork EquilibriumModel "
+        "BackpropConvNet BackpropMLP Block ConvertedNetwork EquilibriumMap EquilibriumModel "
         "EquilibriumTransformer HopfieldConvNet HopfieldMLP LoopedMLP Residual "
         "ResistiveMLP convert nudged_backward nudged_gradients"
     ),

@@ -13,7 +13,11 @@ FAST = {"digits-fast": "digits", "mnist-fast": "mnist"}
 FAST_RADIUS = 0.05
 """With this radius, a phase takes one or two steps."""
 
-ROWS: tuple[str, ...] = (*TASKS, *LAYERED, *FAST)
+ROWS: tuple[str, ...] = (
+    *(name for name, task in TASKS.items() if task.standard),
+    *LAYERED,
+    *FAST,
+)
 
 WITH_MORE_DATA = ("mnist", "fashion", "mnist-layered")
 """Rows that also exist with all training images."""

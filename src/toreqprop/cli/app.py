@@ -23,6 +23,7 @@ from toreqprop.cli import (
     export,
     hardware,
     info,
+    mazes,
     memory,
     plot,
     predict,
@@ -114,6 +115,7 @@ app.command()(certify.certify)
 app.command()(export.export)
 app.command()(convert.convert)
 app.command()(depth.depth)
+app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

@@ -41,7 +41,9 @@ def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None
 
 @app.command()
 def fetch(
-    tasks: list[str] | None = typer.Argument(None, help="Tasks to fetch for; all by default."),
+    tasks: list[str] | None = typer.Argument(
+        None, help="Tasks to fetch for; by default those of the benchmark."
+    ),
     data_dir: Path | None = _DATA_DIR,
     as_json: bool = _JSON,
 ) -> None:
@@ -52,12 +54,14 @@ def fetch(
     \b
     Examples:
       toreqprop data fetch mnist fashion
+      toreqprop data fetch cifar10
     """
     from toreqprop.tasks import TASKS, files, get
 
     console = Console(stderr=as_json)
     failed = False
-    chosen = [get(name) for name in tasks or list(TASKS)]
+    standard = [name for name, task in TASKS.items() if task.standard]
+    chosen = [get(name) for name in tasks or standard]
     for task in chosen:
         name = task.name
         try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 MODELS = (
-    "looped", "hopfield", "conv", "transformer", "converted", "resistive", "chip", "backprop",
+    "looped", "hopfield", "conv", "map", "transformer", "converted", "resistive", "chip",
+    "backprop",
 )  # fmt: skip
 ESTIMATORS = (
     "one_sided", "centered", "random_sign", "holomorphic", "continual", "vector_field",
@@ -16,6 +17,8 @@ ESTIMATORS = (
 )  # fmt: skip
 SOLVERS = ("fixed_point", "gradient_descent", "anderson", "gauss_seidel")
 EXAMPLE_NETWORKS = ("lenet", "vgg", "mixer", "residual", "depthwise", "sequence")
+MAZE_TASKS = ("maze-reach", "maze-path")
+MAZE_METHODS = ("ep", "implicit", "unrolled", "uncoupled", "plain-3", "plain-6", "plain-12")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")
 DEVICE_METHODS = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
