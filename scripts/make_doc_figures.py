@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import draw_examples
 import draw_mazes
 import draw_settling
 import pulsed_devices
@@ -71,6 +72,12 @@ def devices(folder: Path) -> None:
 DEVICES = ("devices", "devices-map")
 """Those of `devices`."""
 
+EXAMPLES = (
+    "example-layered-digits", "example-convolutional-mnist", "example-transformer-reversal",
+    "example-blocks-digits",
+)  # fmt: skip
+"""Those that `draw_examples` draws."""
+
 CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circuit-mismatch")
 """Those that `draw_circuit` draws."""
 
@@ -83,6 +90,7 @@ def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
     draw_settling.draw(folder)  # maze, maze-narrow, settling
+    draw_examples.main(folder)
     draw_mazes.main(folder)
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)

@@ -201,7 +201,7 @@ def test_a_stopped_search_goes_on_with_what_it_began_with(
         patch.setattr(Journal, "add", add)
         ended = run(*command)
     assert ended.exit_code == 130
-    assert "2 finished searches are kept" in ended.output
+    assert "2 finished searches are saved" in ended.output
     between = json.loads(stopped.read_text())["tasks"]["digits"]
     assert between["search"]["trials"] == 2  # written already
     again = run(*command)

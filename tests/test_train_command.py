@@ -310,7 +310,19 @@ def test_bad_files_get_one_sentence(files: Path, colours: Path, tmp_path: Path) 
         (["train", good, "--layers", 3], "one hidden layer"),
         (["train", good, "--kernel", "numpy", "--output", tmp_path / "x"], "NumPy reference"),
         (
-            ["train", good, *SMALL, "--learning-rate", "1e37", "--max-steps", 5, "--batch-size", 9],
+            [
+                "train",
+                good,
+                *SMALL,
+                "--learning-rate",
+                "1e37",
+                "--max-steps",
+                5,
+                "--batch-size",
+                64,
+                "--weight-decay",
+                0,
+            ],
             "--learning-rate",
         ),
     ):

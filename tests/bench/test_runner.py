@@ -151,7 +151,7 @@ def test_a_killed_worker_costs_one_run_twice(tmp_path: Path) -> None:
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
         said = _line(process, "A process was killed")
-        assert "done again, one at a time: digits, " in said
+        assert "repeated, one at a time: digits, " in said
         process.kill()
         process.communicate()
     with _start(tmp_path, held_after=RUNS, jobs=2) as again:

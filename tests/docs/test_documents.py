@@ -109,7 +109,8 @@ def test_every_page_is_in_the_navigation() -> None:
     walk(nav)
     written = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
     assert written <= listed
-    generated = {"contributing.md", "changelog.md"}
+    notebooks = (ROOT / "docs" / "notebooks").glob("*.ipynb")
+    generated = {"contributing.md", "changelog.md", *(f"notebooks/{p.stem}.md" for p in notebooks)}
     assert {p for p in listed - written if not p.startswith("results/")} == generated
 
 

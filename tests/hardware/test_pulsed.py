@@ -318,7 +318,7 @@ def test_global_random_numbers_are_left_alone() -> None:
         (lambda w: PulsedUpdates([{"lr": 1.0}], ReRam()), "params must be parameters"),
         (lambda w: PulsedUpdates([{"params": [1]}], ReRam()), "params must be parameters"),
         (lambda w: PulsedUpdates([{"params": [w], "lr": -1}], ReRam()), "lr must be > 0"),
-        (lambda w: PulsedUpdates([w], ReRam()).load_state_dict({}), "no state of PulsedUpdates"),
+        (lambda w: PulsedUpdates([w], ReRam()).load_state_dict({}), "not a state of PulsedUpdates"),
         (lambda w: PulsedDevice(up_down=1.5), "up_down must be between -1 and 1"),
         (lambda w: PulsedDevice(w_min=0.0), "w_min must be < 0"),
     ],

@@ -202,10 +202,10 @@ def train(
             seed=seed,
         )
         plan = {
-            "training": asdict(config),
             "data": {"name": found.name, "sha256": found.sha256, "full": full},
             "validation_fraction": fraction,
             "patience": usual.patience,
+            "training": asdict(config),
         }
         with where.locked():
             predictor = predictor_for(found, net, labels)

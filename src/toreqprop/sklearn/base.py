@@ -23,6 +23,12 @@ from toreqprop.private_generator import drawing_from
 from toreqprop.sklearn.scaling import Scaling
 from toreqprop.table_defaults import CLASSES, TableDefaults
 
+_LEFT_OPEN = {
+    "hidden_size": "hidden", "learning_rate": "learning_rate", "alpha": "alpha",
+    "max_iter": "epochs",
+}  # fmt: skip
+"""Parameters that may be None, and what they are called among the defaults."""
+
 FLOATS = (np.float64, np.float32)
 
 
@@ -119,10 +125,9 @@ class EqPropEstimator(BaseEstimator):
     def _setting(self, name: str) -> Any:
         """A parameter, or where it is None what was chosen for tables of this kind."""
         given = getattr(self, name)
-        if given is not None:
+        if given is not None or name not in _LEFT_OPEN:
             return given
-        called = {"hidden_size": "hidden", "max_iter": "epochs"}
-        return getattr(self._defaults, called.get(name, name))
+        return getattr(self._defaults, _LEFT_OPEN[name])
 
     def _start(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
         """A new network, its optimizer and scaling, from this data's dtype and random_state."""
