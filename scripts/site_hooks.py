@@ -15,6 +15,8 @@ import result_tables as tables
 from mkdocs.structure.files import File, Files
 
 from toreqprop.bench.reports import render as render_benchmark
+from toreqprop.play.page import page as play_page
+from toreqprop.play.page import shipped_data
 from toreqprop.verify.report_files import render as render_verification
 
 ROOT, RESULTS = tables.ROOT, tables.RESULTS
@@ -35,6 +37,7 @@ STATIC = (
     "speed.json",
     "memory.json",
     "beta_sweep.json",
+    "play/search.jsonl",
 )
 
 
@@ -209,6 +212,10 @@ LINKS = {
 """Paths in the repository and the pages of the site that show them."""
 
 
+PLAY = "play/index.html"
+"""Where the page of `toreqprop play` goes: a page of its own, outside the theme."""
+
+
 def static_uri(name: str) -> str:
     """Where a file of results goes; a page of the site already has the name of its report."""
     return f"results/{name.replace('.html', '-report.html')}"
@@ -221,6 +228,8 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     for name in STATIC:
         uri = static_uri(name)
         files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))
+    play = play_page(shipped_data())
+    files.append(File.generated(config, PLAY, content=play))
     return files
 
 

@@ -41,6 +41,12 @@ def verify(
         bool,
         typer.Option("--self-test", help="Apply every sabotage; each must make its track FAIL."),
     ] = False,
+    mutations: Annotated[
+        bool,
+        typer.Option(
+            "--mutations", help="Plant faults in the library; each must be seen by its track."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; else the level's.")] = None,
     jobs: Annotated[
@@ -64,6 +70,7 @@ def verify(
     Examples:
       toreqprop verify --quick
       toreqprop verify --track 1 2 22 --intermediate
+      toreqprop verify --mutations
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -91,11 +98,15 @@ def verify(
     if len(asked) > 1:
         raise InvalidInputError(f"--{asked[0]} and --{asked[1]} cannot be used together.")
     level = LEVELS[asked[0] if asked else "quick"]
+    processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
+    if mutations:
+        from toreqprop.cli.mutations import show_mutations
+
+        show_mutations(numbers, level.name, seed, seeds, processes, output, as_json=as_json)
     used = seeds_from(level, seed, seeds)
     honest = [Job(t, level, used) for t in chosen]
     todo = honest + (sabotage_jobs(honest) if self_test else [])
     records = Records(output / ".verification")
-    processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
     display = Display(console)
     try:
         with display:

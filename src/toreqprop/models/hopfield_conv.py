@@ -24,7 +24,7 @@ from toreqprop.energies import (
     Tanh,
 )
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import GradientEstimator
+from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import constrained, convolution_balls, weight_and_bias
 from toreqprop.models.hopfield_mlp import chain_norm
@@ -34,6 +34,12 @@ from toreqprop.solvers import GaussSeidel, Solver
 
 Shape = tuple[int, int, int]
 """Channels, height, width of a map."""
+
+NUDGE_AT_KINKS = 1e-4
+"""Of two pixels that nearly tie, a nudge of β makes the other one win where they are some β apart.
+Feedback then moves from one to the other, by an amount that does not shrink with β: divided by β it
+is an error of the image's gradient that has no order. A weak nudge meets no such tie, and costs no
+digits."""
 
 
 class HopfieldConvNet(EquilibriumModel):
@@ -56,7 +62,9 @@ class HopfieldConvNet(EquilibriumModel):
         radius: that contraction factor.
         bound: how the kernels' norms are kept: "proven" or "tight", as in `LoopedMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
-        gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
+        gradient: see `EquilibriumModel`; under max pooling above the first layer the default nudge
+            is `NUDGE_AT_KINKS`, as a stronger one makes other pixels win.
+        solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
     Shapes: input (batch, *image) or flat (batch, channels·height·width), output (batch, classes).
     """
@@ -88,7 +96,7 @@ class HopfieldConvNet(EquilibriumModel):
         feedback = checks.between("feedback", feedback, 0, 1, typical="0.1")
         super().__init__(
             plan.energy(activation, feedback),
-            gradient=gradient,
+            gradient=CenteredEP(NUDGE_AT_KINKS) if gradient is None and plan.kinked else gradient,
             solver=GaussSeidel(max_steps=200) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
@@ -168,11 +176,15 @@ class ConvolutionalPlan:
     kernel_size: int
     poolings: tuple[Pooling, ...]
 
+    @property
+    def kinked(self) -> bool:
+        """Whether the derivative of a pooling within the relaxation jumps."""
+        return any(pooling.curvature is None for pooling in self.poolings[1:])
+
     def energy(self, activation: Activation | None, feedback: float = 1.0) -> StackEnergy:
         checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
         if activation is None:
-            jumps = any(pooling.curvature is None for pooling in self.poolings[1:])
-            activation = Sigmoid() if jumps else Tanh()
+            activation = Sigmoid() if self.kinked else Tanh()
         padding = self.kernel_size // 2
         couplings = tuple(ConvolutionCoupling(padding, pooling) for pooling in self.poolings)
         return StackEnergy(couplings, activation, feedback)

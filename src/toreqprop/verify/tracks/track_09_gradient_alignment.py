@@ -13,6 +13,7 @@ from toreqprop.training import TrainingConfig, fit
 from toreqprop.verify.faults import WrongSign
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Figure, Measurements, Series, Table
+from toreqprop.verify.mutations import plantable
 from toreqprop.verify.networks import load, looped
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, at_least, at_most
@@ -22,6 +23,7 @@ BETA = CenteredEP().beta
 SLOPE_BETAS = (0.003, 0.01, 0.03, 0.1)
 
 
+@plantable
 def run(context: Context) -> Measurements:
     hidden = context.level.pick(64, 128, 128)
     epochs = context.level.pick((0, 1, 4), (0, 1, 5, 15), (0, 1, 5, 15, 30))
@@ -157,6 +159,8 @@ TRACK = Track(
     sabotages=(
         Sabotage("wrong sign", "the gradient points uphill"),
         Sabotage("nudge removed", "the nudged phases relax without a nudge"),
+        Sabotage("W_rec's gradient x0.7", "one tensor's gradient is too small"),
+        Sabotage("centred contrast one-sided", "centred EP contrasts with the free phase"),
     ),
     statements=(
         "In {certificates} certificates the smallest signed cosine over training was "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import mean, stdev
 from typing import Any
 
 from toreqprop.certificate import Certificate, certify
@@ -16,11 +17,14 @@ from toreqprop.gradients import (
 from toreqprop.models import EquilibriumTransformer
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Measurements, Paired, Table, Value, pooled
+from toreqprop.verify.mutations import plantable
+from toreqprop.verify.routing import routing
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.transformers import RUN_COLUMNS, TEST, Recipe, build, draw, token_loss, train
 from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
 
 SECONDS = 60.0
+ROUTED = 500
 
 ENERGY: dict[str, Any] = {"variant": "energy"}
 DEEP: dict[str, Any] = {
@@ -51,10 +55,12 @@ Certified = tuple[str, int, Certificate]
 """Variant, training steps, certificate."""
 
 
+@plantable
 def run(context: Context) -> Measurements:
     values: dict[str, Value] = {}
     timings: dict[str, float] = {}
-    trained, clock, finished = _trainings(context, values, timings)
+    trained, clock, finished, finished_models = _trainings(context, values, timings)
+    routed = _routings(context, finished_models, values)
     compared, compared_clock = _comparison(context, values)
     certificates = _certificates(context)
     # Finished networks are counted apart: where nothing is left to learn, a gradient may be noise.
@@ -83,6 +89,19 @@ def run(context: Context) -> Measurements:
                 (*task, Column("seconds", ".1f")),
                 clock,
                 volatile=True,
+            ),
+            Table(
+                f"Reversal: where attention looks at the equilibrium, mean of {ROUTED} sequences, "
+                "the head that has most of it",
+                (
+                    Column("seed", "d"),
+                    Column("network"),
+                    Column("share of i at L − 1 − i", ".3f"),
+                    Column("positions that look there most", "d"),
+                    Column("of", "d"),
+                    Column("if spread evenly", ".3f"),
+                ),
+                routed,
             ),
             Table(
                 f"Reversal: {_compared_steps(context.level)} training steps with each gradient, "
@@ -143,9 +162,11 @@ def _plan(level: Level) -> list[tuple[str, str, Recipe]]:
 
 def _trainings(
     context: Context, values: dict[str, Value], timings: dict[str, float]
-) -> tuple[Rows, Rows, list[Certified]]:
-    """Rows of results, rows of times, and certificates of each recipe's first network."""
+) -> tuple[Rows, Rows, list[Certified], list[EquilibriumTransformer]]:
+    """Rows of results, rows of times, certificates of each recipe's first network, and the networks
+    of the first recipe."""
     rows, clock, unconverged, relaxations = [], [], 0, 0
+    reversing: list[EquilibriumTransformer] = []
     finished: list[Certified] = []
     for variant, prefix, recipe in _plan(context.level):
         runs = []
@@ -166,9 +187,31 @@ def _trainings(
         values[f"{prefix}_cosine"] = certificate.min_cosine
         values[f"{prefix}_accuracy"] = pooled([r.accuracy() for r in runs])
         values[f"{prefix}_least"] = min(r.percent for r in runs)
+        percents = [r.percent for r in runs]
+        values[f"{prefix}_mean"] = mean(percents)
+        values[f"{prefix}_sd"] = stdev(percents) if len(percents) > 1 else 0.0
+        reversing = reversing or [r.model for r in runs]
         timings[f"{prefix}_seconds"] = max(r.seconds for r in runs)
     values["unconverged"], values["relaxations"] = unconverged, relaxations
-    return tuple(rows), tuple(clock), finished
+    return tuple(rows), tuple(clock), finished, reversing
+
+
+def _routings(
+    context: Context, models: list[EquilibriumTransformer], values: dict[str, Value]
+) -> Rows:
+    """Where the networks that reverse look, and where they looked before."""
+    rows = []
+    recipe = _plan(context.level)[0][2]
+    for seed, model in zip(context.seeds, models, strict=True):
+        tokens = draw(context, recipe, seed).test_x[:ROUTED]
+        for age, net in (("untrained", build(context, recipe, seed)), ("trained", model)):
+            found = routing(net, tokens)
+            rows.append((seed, age, found.share, found.right, found.length, found.even))
+    after = [row for row in rows if row[1] == "trained"]
+    values["routed_share"] = min(row[2] for row in after)
+    values["routed_positions"] = min(row[3] / row[4] for row in after)
+    values["routed_before"] = max(row[2] for row in rows if row[1] == "untrained")
+    return tuple(rows)
 
 
 def _compared_steps(level: Level) -> int:
@@ -232,6 +275,9 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_least("energy_least", 100.0, "reversal of 8 by the energy, worst seed, tokens right, %"),
         above_chance("energy_accuracy", "reversal of 8 by the energy, tokens right, %"),
         at_most("energy_seconds", SECONDS, "CPU seconds of its slowest seed"),
+        at_least("routed_positions", 1.0, "positions i that look at L − 1 − i most, worst seed"),
+        at_least("routed_share", 0.9, "share of their attention that is there, worst seed"),
+        at_most("routed_before", 0.25, "the same before training, largest"),
         at_least("attention_gap", -2.0, "EP minus implicit gradient, vector field, points"),
         at_most("attention_readout_only_accuracy", 30.0, "training the readout alone, %"),
         at_least("min_cosine", 0.99, "smallest signed cosine with the exact gradient"),
@@ -276,8 +322,12 @@ TRACK = Track(
         Sabotage("correction dropped", "vector fields are nudged without the asymmetry term"),
     ),
     statements=(
-        "Reversal of 8 by the attention energy: {energy_accuracy}, worst seed "
-        "{energy_least:.3f} %, at most {energy_seconds:.1f} CPU seconds a seed.",
+        "Reversal of 8 by the attention energy: {energy_mean:.3f} ± {energy_sd:.3f} % of tokens "
+        "(mean and deviation over seeds; {energy_accuracy}), worst seed {energy_least:.3f} %, at "
+        "most {energy_seconds:.1f} CPU seconds a seed.",
+        "Position i looks at position L − 1 − i with {routed_share:.1%} of its attention at the "
+        "least (before training {routed_before:.1%} at the most); {routed_positions:.0%} of the "
+        "positions look there most.",
         "After as many steps from the same weights the vector field gets {attention_EP_accuracy} "
         "by EP, {attention_implicit_accuracy} by the implicit gradient, "
         "{attention_unrolled_accuracy} unrolled, {attention_EP_uncorrected_accuracy} without the "
