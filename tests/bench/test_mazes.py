@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from toreqprop.bench import maze_study
-from toreqprop.bench.mazes import METHODS, Setup, build, split
+from toreqprop.bench.mazes import METHODS, SETUPS, Setup, build, split
 from toreqprop.cli import mazes as command
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumMap
@@ -72,7 +72,7 @@ def test_the_methods_begin_alike() -> None:
 
 
 def test_a_search_adds_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "SETUPS", {"maze-reach": SMALL})
+    monkeypatch.setitem(SETUPS, "maze-reach", SMALL)
     for _ in range(2):
         command.mazes(
             ["maze-reach"], ["uncoupled"], seeds=1, search=tmp_path / "search.jsonl", as_json=True

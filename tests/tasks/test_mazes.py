@@ -58,11 +58,11 @@ def test_the_path_is_the_only_one(side: int) -> None:
 @pytest.mark.parametrize("task", MAZE_TASKS)
 def test_held_out_mazes_are_not_trained_on(task: str) -> None:
     held = mazes(task, 7, 20, seed=0)
-    train = mazes(task, 7, 200, seed=1, without=[held])
+    train = mazes(task, 7, 1000, seed=1, without=[held])
     walls = [{image[WALL].tobytes() for image in part.x} for part in (held, train)]
     assert not walls[0] & walls[1]
-    assert walls[0] & {image[WALL].tobytes() for image in mazes(task, 7, 200, seed=1).x}
-    assert len({image.tobytes() for image in train.x}) == 200
+    assert walls[0] & {image[WALL].tobytes() for image in mazes(task, 7, 1000, seed=1).x}
+    assert len({image.tobytes() for image in train.x}) == 1000
 
 
 @pytest.mark.parametrize("task", MAZE_TASKS)
