@@ -14,6 +14,7 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
     {"bench"},
+    {"evidence"},
     {"hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},

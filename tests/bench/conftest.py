@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 from toreqprop.bench.plan import Plan, make_plan
 from toreqprop.bench.reports import write_reports
 from toreqprop.bench.runner import Outcome, run_all

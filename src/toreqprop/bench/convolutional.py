@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 from toreqprop.certificate import certify
 from toreqprop.energies import POOLINGS
 from toreqprop.models import BackpropConvNet, EquilibriumModel, HopfieldConvNet

@@ -74,7 +74,7 @@ def benchmark(
             f'The benchmark needs {", ".join(missing)}: run `pip install "toreqprop[bench]"`.'
         )
     from toreqprop.bench.display import Display
-    from toreqprop.bench.environment import environment
+    from toreqprop.evidence import environment
     from toreqprop.bench.plan import make_plan
     from toreqprop.bench.reports import write_reports
     from toreqprop.bench.runner import run_all

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from toreqprop.atomic import write_atomically
 from toreqprop.bench import sklearn_table as bench
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 
 
 def sklearn(

@@ -15,6 +15,11 @@ from toreqprop.verify.report import MARKS, Report, number
 JSON, NOTEBOOK, PAGE = "verification.json", "verification_notebook.md", "verification.html"
 
 
+def whole_folder(output: Path, level: str, *, whole: bool) -> Path:
+    """Where the report of a level goes: one of some tracks has a folder of its own."""
+    return output / "verification" / (level if whole else f"{level}-partial")
+
+
 def write_reports(report: Report, folder: Path) -> list[Path]:
     """Write the three files, each whole or not at all."""
     texts = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 from toreqprop.errors import TorEqPropError
 from toreqprop.hardware import Ngspice
 
