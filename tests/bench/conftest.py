@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from toreqprop.evidence import environment
-from toreqprop.bench.plan import Plan, make_plan
-from toreqprop.bench.reports import write_reports
 from toreqprop.bench.runner import Outcome, run_all
 from toreqprop.bench.store import Store
 from toreqprop.bench.summary import summarise_benchmark
+
+from toreqprop.bench.plan import Plan, make_plan
+from toreqprop.bench.reports import write_reports
+from toreqprop.evidence import environment
 
 
 def report_of(plan: Plan, outcome: Outcome) -> dict[str, Any]:

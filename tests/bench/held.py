@@ -6,9 +6,10 @@ import os
 import time
 from typing import Any
 
+from toreqprop.bench.store import Store
+
 from toreqprop.bench import runner
 from toreqprop.bench.run import Run
-from toreqprop.bench.store import Store
 
 VARIABLE = "TESTS_HELD_AFTER"
 _real = runner._run_in_worker

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toreqprop.bench.runner import Outcome
 
 from tests.bench.conftest import report_of
 from toreqprop.bench.bounds import BOUNDS
 from toreqprop.bench.hyperparameters import read
 from toreqprop.bench.plan import Plan
 from toreqprop.bench.reports import render, write_reports
-from toreqprop.bench.runner import Outcome
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toreqprop.bench.runner import Outcome, run_all
+from toreqprop.bench.store import Store
 from typer.testing import CliRunner
 
 from tests.bench import held
 from tests.bench.conftest import report_of, without_times
 from tests.processes import running, wait_until
 from toreqprop.bench.plan import Plan, make_plan
-from toreqprop.bench.runner import Outcome, run_all
-from toreqprop.bench.store import Store
 from toreqprop.cli import app
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.tasks import TASKS

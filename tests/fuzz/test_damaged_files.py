@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load as parse
 from safetensors.torch import save as serialise
+from toreqprop.bench.store import Store
 
 from tests.fuzz.damage import altered, cases, damaged
 from tests.verify.cheap_tracks import cheap
 from toreqprop import LoopedMLP, checkpoint
 from toreqprop.bench import hyperparameters
 from toreqprop.bench.plan import make_plan
-from toreqprop.bench.store import Store
 from toreqprop.checkpoint import JSON_NAME, Checkpoint
 from toreqprop.cli.predictor import describe, predictor_for, restore
 from toreqprop.cli.samples import from_table

@@ -46,7 +46,7 @@ def certificate(
     min_cosine: float = MIN_COSINE,
     max_norm_error: float = MAX_NORM_ERROR,
 ) -> dict[str, Any]:
-    """The certificate of a model's own gradient on a batch: verdict and extremes over its tensors."""
+    """The certificate of a model's own gradient on a batch: verdict, and extremes over tensors."""
     if not isinstance(model, EquilibriumModel):
         raise AssertionError("only equilibrium networks have certificates")
     found = certify(model, x, y, min_cosine=min_cosine, max_norm_error=max_norm_error)

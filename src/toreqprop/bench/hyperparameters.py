@@ -21,7 +21,7 @@ FILE = "hyperparameters.json"
 LIMIT = 2**26
 """Bytes of such a file that are read."""
 
-START = ModelSettings(learning_rate=3e-3, weight_decay=0.03, gain=3.0)
+START = ModelSettings(learning_rate=5e-3, weight_decay=0.1, gain=2.0)
 """The first trial of a search, for every arm alike."""
 
 FIRST_BETA = 3e-3

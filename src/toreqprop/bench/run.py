@@ -1,4 +1,4 @@
-"""One run of the benchmark: a network trained on a task from a seed, and all that is measured on it.
+"""One run of the benchmark: a network trained on a task from a seed, and what is measured on it.
 
 A `Run` holds every input of its measurement, so equal runs give equal measurements, whichever
 process executes them and beside whatever else.
@@ -23,7 +23,7 @@ from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.evidence.job import Job, Record
 from toreqprop.gradients import CenteredEP, GradientEstimator, ImplicitGradient
 from toreqprop.models import MODELS, EquilibriumModel
-from toreqprop.solvers import Anderson
+from toreqprop.solvers import FixedPoint
 from toreqprop.tasks import Dataset, Task, get, rollout
 from toreqprop.tasks.files import COLLECTIONS
 from toreqprop.training import Epoch, fit, predict
@@ -37,7 +37,7 @@ EPISODES = 30
 CERTIFIED = 64
 """Training samples that certificates are made of: always the first."""
 
-ADJOINT = Anderson(tol=1e-5, max_steps=1000)
+ADJOINT = FixedPoint(tol=1e-4, max_steps=300)
 """How the implicit gradient's linear system is solved."""
 
 
@@ -50,8 +50,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Run(Job):
-    """What is trained on what, from which seed; ``task`` is the row, ``control`` a negative control,
-    ``detailed`` keeps curves and confusions for the figures."""
+    """What is trained on what, from which seed.
+
+    ``task`` is the row, ``control`` a negative control, ``variant`` a setting of EP and the value
+    it has instead of the row's; ``detailed`` keeps curves and confusions for the figures.
+    """
 
     task: str
     model: ModelName
@@ -59,17 +62,19 @@ class Run(Job):
     chosen: TaskSettings
     full: bool = False
     control: Control | None = None
+    variant: tuple[str, float] | None = None
     detailed: bool = False
 
     @property
     def label(self) -> str:
-        parts = [self.task, self.control, self.model, str(self.seed)]
+        varied = None if self.variant is None else "{}-{:g}".format(*self.variant)
+        parts = [self.task, self.control, varied, self.model, str(self.seed)]
         return "-".join(part for part in parts if part)
 
     @property
     def cost(self) -> float:
-        weight = {"ep": 4.0, "implicit": 6.0}.get(self.model, 1.0)
-        return self.chosen.epochs * self.chosen.hidden * weight * (10 if self.full else 1)
+        # The same for all arms: those of one seed follow each other and share its data.
+        return self.chosen.epochs * (10.0 if self.full else 1.0)
 
     @property
     def module(self) -> str:
@@ -152,27 +157,30 @@ def execute(run: Run, on_epoch: Callable[[Epoch], None] | None = None) -> Record
             "epochs": rows,
             "norms": norms,
             "confusion": confusion(test[1], predicted, data.classes),
-            "curves": relaxation_curves(model, *test) if run.model == "ep" else None,
+            "curves": relaxation_curves(model, *test)
+            if isinstance(model, EquilibriumModel) and run.model == "ep"
+            else None,
         }
     return record
 
 
 @lru_cache(maxsize=2)
 def _load(task: str, seed: int, full: bool) -> Dataset:
-    """The arms of a seed share their data; recording episodes takes longer than training on them."""
+    """The arms of a seed share their data, which takes longer to record than to train on."""
     return get(task).load(seed, full)
 
 
 def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
     """The untrained network of a run, drawn from torch's global generator."""
     chosen = run.chosen
+    varied = dict([run.variant]) if run.variant is not None else {}
     sizes = (data.features, chosen.hidden, data.classes)
     if run.model in ("backprop", "shallow"):
         layers = chosen.twin if run.model == "backprop" else chosen.layers
         return FeedForward(*sizes, layers=layers, gain=settings.gain)
     if settings.beta is None:
         raise AssertionError("the settings of EP have a beta")
-    gradient: GradientEstimator = CenteredEP(settings.beta)
+    gradient: GradientEstimator = CenteredEP(varied.get("beta", settings.beta))
     if run.control == "no-nudge":
         gradient = UnnudgedEP(settings.beta)
     if run.model == "implicit":
@@ -184,6 +192,8 @@ def build(run: Run, data: Dataset, settings: ModelSettings) -> nn.Module:
         "gradient": gradient,
         "on_failure": "ignore",  # counted and reported instead
     }
+    if "max_steps" in varied:
+        options["max_steps"] = int(varied["max_steps"])
     if chosen.network == "looped":
         options["gain"] = settings.gain
     return kind.for_rows(*sizes, layers=chosen.layers, **options)

@@ -38,9 +38,9 @@ REFUSED = -100.0
 """Added to the score of a trial whose certificates fail: it loses to every other one."""
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 1e-3, "high": 2e-2, "log": True},
-    "weight_decay": {"low": 1e-3, "high": 1.0, "log": True},
-    "gain": {"low": 1.0, "high": 20.0, "log": True},
+    "learning_rate": {"low": 2e-3, "high": 3e-2, "log": True},
+    "weight_decay": {"low": 1e-2, "high": 1.0, "log": True},
+    "gain": {"low": 1.0, "high": 5.0, "log": True},
 }
 """What is searched for every arm; the rate falls as a cosine."""
 
@@ -132,7 +132,7 @@ def search(
 
     def objective(asked: Any) -> float:
         chosen = suggest(asked, space(of, arm))
-        entry = replace(given, **{arm: chosen})
+        entry = replace(given, **{arm: chosen})  # type: ignore[arg-type]
         parts = [
             _validate(Run(of.name, arm, seed, entry, of.all_images), data)
             for seed, data in splits.items()
@@ -165,9 +165,10 @@ def nearest(chosen: ModelSettings, domains: dict[str, Any]) -> dict[str, Any]:
 
 def suggest(asked: Any, domains: dict[str, Any]) -> ModelSettings:
     """Draw settings; numbers are rounded before they are tried, so that what is written was."""
-    return ModelSettings(
-        **{name: float(f"{asked.suggest_float(name, **d):.2g}") for name, d in domains.items()}
-    )
+    chosen: dict[str, Any] = {
+        name: float(f"{asked.suggest_float(name, **d):.2g}") for name, d in domains.items()
+    }
+    return ModelSettings(**chosen)
 
 
 def best(trials: list[Trial]) -> Trial:

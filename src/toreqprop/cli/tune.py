@@ -1,4 +1,4 @@
-"""``toreqprop tune``: search the settings of rows on training data and write the file that is read."""
+"""``toreqprop tune``: search the settings of rows on training data and write their file."""
 
 from __future__ import annotations
 

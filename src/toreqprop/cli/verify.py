@@ -44,7 +44,9 @@ def verify(
     jobs: Annotated[
         int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the reports; each level has its own.")] = Path("results"),
+    output: Annotated[
+        Path, typer.Option(help="Folder of the reports; each level has its own.")
+    ] = Path("results"),
     fresh: Annotated[
         bool,
         typer.Option(

@@ -38,7 +38,7 @@ class Job(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """All the measurement depends on beside code and versions, digests of data files included."""
+        """All the measurement depends on beside code and versions, data files' digests included."""
 
     @abstractmethod
     def perform(self, report: Callable[[Any], None]) -> Record:

@@ -1,4 +1,4 @@
-"""What a measurement was made with and from: versions, processor, commit, time; no machine's name."""
+"""What a measurement was made with: versions, processor, commit, time; no machine's name."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DRAWN = 1_000
 def load(seed: int, full: bool = False) -> Dataset:
     """1,000 scans drawn by seed, of those never tested on; stratified; `full` changes nothing here.
 
-    The 599 test scans are the same for every seed, so that nothing chosen with any seed has seen one.
+    The 599 test scans are the same for every seed: nothing chosen with any seed has seen one.
     """
     check_seed(seed)
     pixels, labels = load_digits(return_X_y=True)

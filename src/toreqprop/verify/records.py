@@ -1,4 +1,4 @@
-"""An experiment as a job: what it depends on, what it records, and what the rule says of a record."""
+"""An experiment as a job: what it depends on, what it records, and what the rule says of it."""
 
 from __future__ import annotations
 
