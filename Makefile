@@ -2,6 +2,7 @@
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
 # The tests run the circuit simulator ngspice, which `make test` installs where it is missing.
+# `make results` says which results are of other code than what is here.
 # `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
 # environment.
 PYTHON ?= python3
@@ -9,10 +10,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark test docs lint types tests ngspice wheel clean
+.PHONY: benchmark results test docs lint types tests ngspice wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
+
+results: $(STAMP)
+	$(BIN)/python scripts/stale_results.py
 
 test: lint types tests
 

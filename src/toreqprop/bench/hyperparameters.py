@@ -24,8 +24,6 @@ LIMIT = 2**26
 START = ModelSettings(learning_rate=5e-3, weight_decay=0.1, gain=2.0)
 """The first trial of a search, for every arm alike."""
 
-FIRST_BETA = 3e-3
-
 
 def read(path: Path | None = None) -> dict[str, Any]:
     """The file's content: by default the one that ships with the library."""
@@ -85,7 +83,7 @@ def starting(of: Row) -> TaskSettings:
         hidden=of.hidden,
         epochs=of.epochs,
         batch_size=of.batch_size,
-        ep=replace(START, beta=FIRST_BETA),
+        ep=replace(START, beta=of.beta),
         backprop=START,
         shallow=None if of.depth_is_twin else START,
     )

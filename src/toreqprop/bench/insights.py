@@ -103,12 +103,14 @@ def _sensitivity(study: Sensitivity) -> list[str]:
         certified = (
             f"certificates pass at {', '.join(f'{v:g}' for v in good)}"
             if good
-            else ("no certificate passes")
+            else "no certificate passes"
         )
+        span = f"between {points[0].value:g} and {points[-1].value:g}"
+        low = f"{worst.accuracy.mean:.2f} % at {worst.value:g}"
+        high = f"{best.accuracy.mean:.2f} % at {best.value:g}"
         lines.append(
-            f"Sensitivity to {unit} ({study.title}, the rest as tuned): between "
-            f"{points[0].value:g} and {points[-1].value:g} the accuracy goes from {worst.accuracy.mean:.2f} % at "
-            f"{worst.value:g} to {best.accuracy.mean:.2f} % at {best.value:g}; {certified}."
+            f"Sensitivity to {unit} ({study.title}, the rest as tuned): {span} the accuracy goes "
+            f"from {low} to {high}; {certified}."
         )
     return lines
 

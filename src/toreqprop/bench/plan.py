@@ -22,7 +22,7 @@ BETAS = (0.001, 0.01, 0.1, 0.3, 1.0)
 MAX_STEPS = (1, 2, 5, 10, 30)
 """What the sensitivity study trains the first row with, instead of the row's own."""
 
-STUDIED_SEEDS = 5
+STUDIED_SEEDS = 3
 """The most seeds of that study, of the controls, and of the implicit gradient, which costs as much
 as all other arms together and is there to be compared with EP alone."""
 

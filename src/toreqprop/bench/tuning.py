@@ -1,13 +1,16 @@
 """Searches the settings of a row's arms on training data alone, with the same budget for each.
 
+A first round searches every arm by itself; in a second every arm tries what was best for the
+others, so that none is ahead by the luck of the draw.
+
 The test set of a task is the same for every seed and no training set holds a row of it, so nothing
 here can have seen it. A trial of EP counts only if its certificates pass, before, in the middle of
-and after training, at the trial's own β and on every split, and with room to spare.
+and after training, at the row's own β and on every split, and with room to spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +21,7 @@ from toreqprop.bench.arms import certificate
 from toreqprop.bench.hyperparameters import searched, starting
 from toreqprop.bench.rows import Row
 from toreqprop.bench.run import CERTIFIED, Run, build
-from toreqprop.bench.settings import ModelName, ModelSettings, TaskSettings
+from toreqprop.bench.settings import ModelName, ModelSettings
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import Epoch, accuracy, fit
@@ -42,10 +45,7 @@ SPACE: dict[str, Any] = {
     "weight_decay": {"low": 1e-2, "high": 1.0, "log": True},
     "gain": {"low": 1.0, "high": 5.0, "log": True},
 }
-"""What is searched for every arm; the rate falls as a cosine."""
-
-EP_SPACE: dict[str, Any] = {"beta": {"low": 1e-3, "high": 1e-2, "log": True}}
-"""What EP has besides; it gets no more trials for it."""
+"""What is searched, for every arm alike; the rate falls as a cosine."""
 
 
 @dataclass(frozen=True)
@@ -116,22 +116,22 @@ def search(
     arm: ModelName,
     budget: Budget,
     *,
-    start: TaskSettings | None = None,
+    points: Sequence[ModelSettings] | None = None,
     on_trial: Callable[[int, Trial], None] | None = None,
 ) -> list[Trial]:
-    """Try ``budget.trials`` settings of an arm, the first of them ``start``'s; Optuna's TPE.
+    """Try ``budget.trials`` settings of an arm by Optuna's TPE, or just ``points`` where given.
 
     Raises:
         InvalidInputError: Optuna is not installed.
     """
     optuna = _optuna()
-    given = starting(of) if start is None else start
+    given = starting(of)
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + budget.splits_of(of))
     splits = {seed: validation_split(of, seed) for seed in seeds}
     trials: list[Trial] = []
 
     def objective(asked: Any) -> float:
-        chosen = suggest(asked, space(of, arm))
+        chosen = replace(suggest(asked, space(of, arm)), beta=given.model(arm).beta)
         entry = replace(given, **{arm: chosen})  # type: ignore[arg-type]
         parts = [
             _validate(Run(of.name, arm, seed, entry, of.all_images), data)
@@ -144,17 +144,33 @@ def search(
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(nearest(given.model(arm), space(of, arm)))
-    study.optimize(objective, n_trials=budget.trials)
+    for point in [given.model(arm)] if points is None else points:
+        study.enqueue_trial(nearest(point, space(of, arm)))
+    study.optimize(objective, n_trials=budget.trials if points is None else len(points))
     return trials
+
+
+def second_round(
+    of: Row, found: Mapping[ModelName, Sequence[Trial]]
+) -> dict[ModelName, list[ModelSettings]]:
+    """What each arm tries once more: the best of every other arm, and its own best where that has
+    no certificates."""
+    leaders = {arm: max(found[arm], key=lambda trial: trial.mean) for arm in searched(of)}
+    return {
+        arm: [
+            leader.settings
+            for other, leader in leaders.items()
+            if other != arm or not max(found[arm], key=lambda trial: trial.score).certified
+        ]
+        for arm in searched(of)
+    }
 
 
 def space(of: Row, arm: ModelName) -> dict[str, Any]:
     """What is searched for an arm of a row: only a looped network's readout has a gain."""
-    found = SPACE | (EP_SPACE if arm == "ep" else {})
     if of.network != "looped" and arm == "ep":
-        found = {name: domain for name, domain in found.items() if name != "gain"}
-    return found
+        return {name: domain for name, domain in SPACE.items() if name != "gain"}
+    return SPACE
 
 
 def nearest(chosen: ModelSettings, domains: dict[str, Any]) -> dict[str, Any]:
@@ -193,10 +209,11 @@ def record(
         "trials": budget.trials,
         "validation": describe_validation(of, budget.splits_of(of)),
         "validation_seed": VALIDATION_SEED,
-        "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first",
+        "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first; then the best of the "
+        "other arms",
         "constraint": f"certificates of EP at cosine >= {MIN_COSINE}, norms within "
         f"{MAX_NORM_ERROR:.1%}, three times in training",
-        "space": space(of, "backprop") | {f"{k} (EP)": v for k, v in EP_SPACE.items()},
+        "space": SPACE,
         "made": made,
     }
     chosen: dict[str, Any] = {}

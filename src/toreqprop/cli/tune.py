@@ -19,8 +19,10 @@ from toreqprop.errors import DataUnavailableError, InvalidInputError, LostWorkEr
 from toreqprop.processes import perform_all, tell
 
 if TYPE_CHECKING:
-    from toreqprop.bench.settings import ModelName
+    from toreqprop.bench.settings import ModelName, ModelSettings
     from toreqprop.bench.tuning import Budget, Trial
+    from toreqprop.bench.tuning_journal import Search
+    from toreqprop.processes import Work
 
 
 def tune(
@@ -56,7 +58,7 @@ def tune(
     checks.whole_number("--jobs", jobs, 1)
     from toreqprop.bench import hyperparameters as file
     from toreqprop.bench.rows import ROWS, row
-    from toreqprop.bench.tuning import Budget, best, record
+    from toreqprop.bench.tuning import Budget, record, second_round
     from toreqprop.bench.tuning_journal import Journal
     from toreqprop.evidence import provenance
     from toreqprop.tasks import files
@@ -76,41 +78,37 @@ def tune(
     failed: list[str] = []
 
     def finish(name: str) -> None:
-        found = journal.found.get(name, {})
-        if len(found) < len(file.searched(row(name))):
-            return
-        command = f"toreqprop tune {name} --trials {trials}"
-        made = provenance(command, started)
+        made = provenance(f"toreqprop tune {name} --trials {trials}", started)
         made["environment"] = made["environment"]["packages"]
-        content["rows"][name] = record(row(name), found, budget, made)  # type: ignore[arg-type]
+        found = {arm: journal.both(name, arm) for arm in file.searched(row(name))}
+        try:
+            content["rows"][name] = record(row(name), found, budget, made)
+        except InvalidInputError as error:
+            refused(name, error)
+            return
         content["rows"] = {n: content["rows"][n] for n in known if n in content["rows"]}
         file.write(output, content)
         console.print(f"{name}: written to {output}")
         written.append(name)
 
-    def done(key: tuple[str, ModelName], future: Future[list[Trial]]) -> None:
-        name, arm = key
+    def refused(name: str, error: Exception) -> None:
+        console.print(f"{name}: not tuned. {error}", style="yellow", markup=False)
+        failed.append(name)
+
+    def done(key: Search, future: Future[list[Trial]]) -> None:
+        name, arm, number = key
         try:
             result = future.result()
-            choice = best(result)
-        except (DataUnavailableError, LostWorkError, InvalidInputError) as error:
-            console.print(f"{name}: not tuned. {error}", style="yellow", markup=False)
-            failed.append(name)
+        except (DataUnavailableError, LostWorkError) as error:
+            refused(name, error)
             return
-        journal.add(name, arm, result)
-        console.print(f"{name}, {arm}: {choice.mean:.2f} % with {choice.settings}")
-        finish(name)
+        journal.add(name, arm, number, result)
+        top = max(result, key=lambda trial: trial.score)
+        console.print(f"{name}, {arm}, round {number}: {top.mean:.2f} % with {top.settings}")
 
-    try:
-        for name in journal.found:
-            finish(name)
+    def run(work: dict[Search, Work]) -> None:
         perform_all(
-            {
-                (each.name, arm): (_search, (each.name, arm, budget))
-                for each in chosen
-                for arm in file.searched(each)
-                if arm not in journal.found.get(each.name, {})
-            },
+            {key: what for key, what in work.items() if not journal.has(*key)},
             jobs,
             lambda news: typer.echo(news, err=True),
             done,
@@ -118,8 +116,23 @@ def tune(
                 f"A process was killed; searched again: {', '.join(k[0] for k in keys)}."
             ),
         )
+
+    try:
+        arms = [(each.name, arm) for each in chosen for arm in file.searched(each)]
+        run({(n, arm, 1): (_search, (n, arm, budget, None)) for n, arm in arms})
+        tried = [each for each in chosen if each.name not in failed]
+        run(
+            {
+                (each.name, arm, 2): (_search, (each.name, arm, budget, points))
+                for each in tried
+                for arm, points in second_round(each, journal.first(each.name)).items()
+            }
+        )
+        for each in tried:
+            if each.name not in failed:
+                finish(each.name)
     except KeyboardInterrupt:
-        kept = sum(len(arms) for arms in journal.found.values())
+        kept = len(journal.found)
         console.print(
             f"{kept} finished searches are kept; the same command does the rest.", markup=False
         )
@@ -132,12 +145,14 @@ def tune(
         raise typer.Exit(1)
 
 
-def _search(name: str, arm: ModelName, budget: Budget) -> list[Trial]:
+def _search(
+    name: str, arm: ModelName, budget: Budget, points: list[ModelSettings] | None
+) -> list[Trial]:
     from toreqprop.bench.rows import row
     from toreqprop.bench.tuning import search
 
     def said(number: int, trial: Trial) -> None:
         refused = "" if trial.certified else ", certificates failed"
-        tell(f"{name}, {arm}: trial {number} of {budget.trials}, {trial.mean:.2f} %{refused}")
+        tell(f"{name}, {arm}: trial {number}, {trial.mean:.2f} %{refused}")
 
-    return search(row(name), arm, budget, on_trial=said)
+    return search(row(name), arm, budget, points=points, on_trial=said)

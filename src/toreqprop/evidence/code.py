@@ -2,8 +2,8 @@
 
 The import graph is read from the source (`ast`), imports inside functions included, within this
 library and the package the function belongs to. A module's packages count, as importing it runs
-their ``__init__``. A file beside a module that the module names in a string counts too: settings and
-templates decide results like code does. What is imported by a computed name is not seen, and what
+their ``__init__``. A JSON file beside a module that the module names in a string counts too:
+settings decide results like code does. What is imported by a computed name is not seen, and what
 other packages do is left to their versions.
 """
 

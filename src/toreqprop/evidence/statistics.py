@@ -19,6 +19,9 @@ SIGNIFICANCE = 0.05
 MARGIN = 1.0
 """Percentage points within which two accuracies count as equivalent."""
 
+ROUNDING = 1e-9
+"""Differences that vary by less do not vary: a score is a count over fewer than 1e9 answers."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -88,7 +91,7 @@ def compare(first: Sequence[float], second: Sequence[float], margin: float = MAR
         return Comparison(gap, None, None, None, margin, None, None, None)
     pooled = math.sqrt((_deviation(first) ** 2 + _deviation(second) ** 2) / 2)
     effect = gap.mean / pooled if pooled > 0 else (0.0 if gap.mean == 0 else None)
-    if gap.sd == 0:
+    if gap.sd < ROUNDING:
         return _without_variance(gap, effect, margin)
     from scipy.stats import t as student
     from scipy.stats import ttest_rel

@@ -74,6 +74,7 @@ def _track(track: Track, record: Record) -> dict[str, Any]:
         "values": record["values"],
         "timings": record["timings"],
         "checksums": record["checksums"],
+        "key": record.get("key"),
         "hash": record["hash"],
         "confirmed": record.get("confirmed"),
         "seconds": record["seconds"],

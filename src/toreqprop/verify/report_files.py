@@ -25,11 +25,16 @@ def write_reports(report: Report, folder: Path) -> list[Path]:
     texts = {
         JSON: json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         NOTEBOOK: render("notebook.md.j2", report),
-        PAGE: render("page.html.j2", report, drawn=draw(report)),
+        PAGE: page(report),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)
     return [folder / name for name in texts]
+
+
+def page(report: Report) -> str:
+    """The report as one page that needs no other file."""
+    return render("page.html.j2", report, drawn=draw(report))
 
 
 def render(template: str, report: Report, **extra: Any) -> str:
