@@ -105,8 +105,12 @@ def memory_table() -> list[str]:
     return lines
 
 
-BENCHMARK = "benchmark/full/benchmark.json"
-"""The report that pages are written from."""
+BENCHMARK = next(
+    name
+    for level in ("full", "full-partial")
+    if (RESULTS / (name := f"benchmark/{level}/benchmark.json")).exists()
+)
+"""The report that pages are written from: the whole one, or as much of it as there is."""
 
 VERDICTS = {
     "EQUIVALENT": "equivalent within ±{margin:g}",

@@ -23,8 +23,11 @@ MAX_STEPS = (1, 2, 5, 10, 30)
 """What the sensitivity study trains the first row with, instead of the row's own."""
 
 STUDIED_SEEDS = 3
-"""The most seeds of that study, of the controls, and of the implicit gradient, which costs as much
-as all other arms together and is there to be compared with EP alone."""
+"""The most seeds of that study and of the controls."""
+
+IMPLICIT_SEEDS = 2
+"""The most seeds of the implicit gradient, which costs as much as all other arms together and is
+there to be compared with EP alone."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Plan:
             for chosen in [self._settings(of, content)]
             for number, seed in enumerate(self.seeds_of(of))
             for arm in chosen.arms
-            if arm != "implicit" or number < STUDIED_SEEDS
+            if arm != "implicit" or number < IMPLICIT_SEEDS
         ]
         if not tuned or not self.controls:
             return main
