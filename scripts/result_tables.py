@@ -41,7 +41,7 @@ def speed_table() -> list[str]:
 
 
 def layered_speed_table() -> list[str]:
-    """Stacks at their bounds: times over backpropagation's, and what they were bought with."""
+    """Networks at their bounds: times over backpropagation's, and what they were bought with."""
     found = load("speed_layered.json")
     lines = [
         "| batch | layers | feedback | time over backprop | over fused Adam | norm / radius "
@@ -51,7 +51,8 @@ def layered_speed_table() -> list[str]:
     for row in found["rows"]:
         network = row["network"]
         lines.append(
-            f"| {network['batch']} | {network['layers']} × {network['width']} "
+            f"| {network['batch']} | {network['layers']} × {network['width']}"
+            f"{', looped' * network.get('loop', False)} "
             f"| {network['feedback']:g} | {row['cpu_ratio']:.2f} | {row['fused_ratio']:.2f} "
             f"| {row['reach']:.3f} | {row['free']:.1f} + {row['nudged']:.1f} "
             f"| {row['cosine']:.4f} |"

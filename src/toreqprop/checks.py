@@ -122,7 +122,9 @@ def tensors(name: str, value: Any, count: int | None = None, *, least: int = 1) 
 
 def members(name: str, value: Any, kind: type, example: str, *, least: int = 0) -> None:
     """Refuse what is no tuple of ``least`` or more objects of a class."""
-    fits = isinstance(value, tuple | list) and all(isinstance(v, kind) for v in value)
+    fits = isinstance(value, (tuple, list))
+    for each in value if fits else ():
+        fits = fits and isinstance(each, kind)
     if not fits or len(value) < least:
         raise InvalidInputError(
             f"{name} must hold {least} or more objects of {kind.__name__}, such as {example}; got "

@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from toreqprop.energies import Params, System, VectorField
-from toreqprop.errors import UnsupportedModelError
+from toreqprop.errors import NotFiniteError, UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
-from toreqprop.tracing import full_precision, is_finite, is_traced
+from toreqprop.tracing import full_precision, is_traced, last_backward
 
 
 @dataclass(frozen=True)
@@ -77,44 +76,49 @@ def refuse_tracing() -> None:
 
 
 class _Equilibrium(torch.autograd.Function):
-    """Forward: free phase. Backward: nudged phases. No graph through either.
-
-    Beside the state the drive and what the free phase knows are outputs, without gradients, so that
-    the backward pass finds them again.
-    """
+    """Forward: free phase. Backward: nudged phases. No graph through either."""
 
     @staticmethod
     def forward(ctx: Any, settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
-        output = _free_phase(settings, found, x, params)
-        _keep(ctx, settings, found, (x, *params), output)
-        return output
+        kept = _free_phase(settings, found, x, params)
+        _keep(ctx, settings, found, (x, *params), kept)
+        return kept[: ctx.layers]
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+    @last_backward
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         return _nudged_phases(ctx, cotangents)
 
 
 class _TransformedEquilibrium(torch.autograd.Function):
-    """The same in the form that ``torch.func`` asks for, which costs more at every call."""
+    """The same in the form that ``torch.func`` asks for, which costs more at every call.
+
+    Beside the state the drive and what the free phase knows are outputs, without gradients: only
+    so can they be saved.
+    """
 
     @staticmethod
     def forward(settings: Settings, found: _Found, x: Tensor, *params: Tensor) -> State:
-        return _free_phase(settings, found, x, params)
+        output = _free_phase(settings, found, x, params)
+        given = {id(t) for t in (x, *params)}
+        # What is an input itself cannot be an output too.
+        return tuple(t.clone() if id(t) in given else t for t in output)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: State) -> None:
         settings, found, *tensors = inputs
         _keep(ctx, settings, found, tuple(tensors), output)
+        ctx.mark_non_differentiable(*output[ctx.layers :])
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+    @last_backward
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         return _nudged_phases(ctx, cotangents)
 
 
 def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) -> State:
-    with full_precision(x.device.type):
+    """The state, the drive and what is known already, in this order."""
+    with full_precision(x):
         system = System.bind(settings.field, x, params, settings.contraction)
         solution = relax(
             system,
@@ -125,38 +129,38 @@ def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) ->
         )
     found.solutions.append(solution)
     settings.report("free", solution)
-    given = {id(t) for t in (x, *params)}
-    # A drive that is an input itself cannot be an output too.
-    drive = tuple(d.clone() if id(d) in given else d for d in system.drive)
-    return (*solution.state, *drive, *solution.memory)
+    return (*solution.state, *system.drive, *solution.memory)
 
 
 def _keep(
-    ctx: Any, settings: Settings, found: _Found, given: tuple[Tensor, ...], output: State
+    ctx: Any, settings: Settings, found: _Found, given: tuple[Tensor, ...], kept: State
 ) -> None:
     solution = found.solutions[-1]
     ctx.settings, ctx.given = settings, len(given)
     ctx.layers, ctx.known = len(solution.state), len(solution.memory)
-    ctx.mark_non_differentiable(*output[ctx.layers :])
-    ctx.set_materialize_grads(True)
+    ctx.set_materialize_grads(False)
     if any(ctx.needs_input_grad):
-        ctx.save_for_backward(*given, *output)
+        ctx.save_for_backward(*given, *kept)
 
 
-def _nudged_phases(ctx: Any, cotangents: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+def _nudged_phases(ctx: Any, cotangents: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     settings: Settings = ctx.settings
     saved = ctx.saved_tensors
-    (x, *params), output = saved[: ctx.given], saved[ctx.given :]
-    free = output[: ctx.layers]
-    known = len(output) - ctx.known
-    drive, memory = output[ctx.layers : known], output[known:]
-    cotangent = tuple(g.to(s.dtype) for g, s in zip(cotangents[: ctx.layers], free, strict=True))
+    (x, *params), kept = saved[: ctx.given], saved[ctx.given :]
+    free = kept[: ctx.layers]
+    known = len(kept) - ctx.known
+    drive, memory = kept[ctx.layers : known], kept[known:]
+    cotangent = tuple(
+        torch.zeros_like(s) if g is None else g if g.dtype == s.dtype else g.to(s.dtype)
+        for g, s in zip(cotangents[: ctx.layers], free, strict=True)
+    )
     wants = tuple(ctx.needs_input_grad[2:])
-    if not all(is_finite(g) for g in cotangent):
-        # As everywhere in torch: a loss that is not finite has gradients that are not.
-        asked = zip((x, *params), wants, strict=True)
-        return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))
-    with full_precision(x.device.type):
+    with full_precision(x):
         system = System(settings.field, x, tuple(params), drive, contraction=settings.contraction)
         problem = Problem(system, settings.solver, wants, settings.report, settings.kernel, memory)
-        return (None, None, *settings.gradient.backward(problem, free, cotangent))
+        try:
+            return (None, None, *settings.gradient.backward(problem, free, cotangent))
+        except NotFiniteError:
+            # As everywhere in torch: a loss that is not finite has gradients that are not.
+            asked = zip((x, *params), wants, strict=True)
+            return (None, None, *(torch.full_like(t, torch.nan) if w else None for t, w in asked))

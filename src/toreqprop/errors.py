@@ -11,6 +11,10 @@ class InvalidInputError(TorEqPropError, ValueError):
     """An argument or a batch that cannot be used; the message says what would be accepted."""
 
 
+class NotFiniteError(InvalidInputError):
+    """A loss whose slope has NaN or infinite entries: no nudge can follow it."""
+
+
 class ConvergenceError(TorEqPropError, RuntimeError):
     """A relaxation did not reach its tolerance and the caller asked to raise."""
 

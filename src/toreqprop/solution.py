@@ -54,6 +54,8 @@ class Solution:
         status: how the relaxation ended.
         layer: where it ended so, counted from zero, if not well; None where that has no place.
         memory: what the code that relaxed it knows already, for the phases that follow.
+        changes: norms over the batch of (how far the center moved from the free equilibrium, the
+            shift) for each layer, where the code that relaxed two phases has them already.
         bound: computes `error_bound`; None where nothing is proven.
     """
 
@@ -64,6 +66,7 @@ class Solution:
     shift: State = ()
     layer: int | None = None
     memory: tuple[Tensor, ...] = ()
+    changes: tuple[tuple[float, float], ...] = ()
     bound: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
 
     def but(self, **changes: Any) -> Solution:

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def without_graph(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """``torch.no_grad()`` as a decorator that costs nothing where no graph is recorded anyway."""
+
+    @wraps(function)
+    def quiet(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        if not torch.is_grad_enabled():
+            return function(*args, **options)
+        with torch.no_grad():
+            return function(*args, **options)
+
+    return quiet
+
+
+def last_backward(
+    function: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    """``once_differentiable`` that costs nothing where the backward pass records no graph."""
+    watched = once_differentiable(function)
+
+    @wraps(function)
+    def backward(ctx: Any, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        if not torch.is_grad_enabled():
+            return function(ctx, *args, **options)
+        return watched(ctx, *args, **options)  # type: ignore[no-any-return]
+
+    return backward
 
 
 def is_traced() -> bool:
@@ -30,11 +64,18 @@ def is_plain(tensor: Tensor) -> bool:
     return served and tensor.is_cpu and not tensor.requires_grad and has_memory(tensor)
 
 
-def full_precision(device: str) -> AbstractContextManager[Any]:
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Within it autocast is off: in half precision a sum of many small steps has three digits."""
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
+    return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else _AS_IT_IS
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the tensor's device."""
+    # The first question is the fast one.
+    return torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type)
+
+
+_AS_IT_IS = nullcontext()
 
 
 def is_finite(tensor: Tensor) -> bool:

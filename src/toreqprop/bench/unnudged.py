@@ -28,6 +28,6 @@ class UnnudgedEP(ContrastiveEstimator):
     def betas(self) -> tuple[float, float]:
         return self.beta, -self.beta
 
-    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> tuple[Solution, float]:
+    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> Solution:
         still = LinearNudge(tuple(0 * s for s in free), 0.0)
-        return problem.relax_pair(Opposed(still, still), free), 1 / self.beta
+        return problem.relax_pair(Opposed(still, still), free)

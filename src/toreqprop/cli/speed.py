@@ -28,10 +28,10 @@ def speed(
         bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
     ] = False,
     layered: Annotated[
-        bool, typer.Option("--layered", help="Measure stacks whose couplings are at their bounds.")
+        bool, typer.Option("--layered", help="Measure networks with couplings at their bounds.")
     ] = False,
     radius: Annotated[
-        float | None, typer.Option(help="Bound on the norm: 0.05, or 0.95 with --layered.")
+        float | None, typer.Option(help="Bound on the norm: 0.05, or 0.978 with --layered.")
     ] = None,
     tol: Annotated[
         float | None, typer.Option(help="Relative residual: 1e-3, or 1e-2 with --layered.")
@@ -124,7 +124,8 @@ def _layered(
     )  # fmt: skip
     for row in rows:
         shown.add_row(
-            str(row.network.batch), f"{row.network.layers} x {row.network.width}",
+            str(row.network.batch),
+            f"{row.network.layers} x {row.network.width}" + ", looped" * row.network.loop,
             f"{row.network.feedback:g}", f"{row.backprop_ms:.2f} ms",
             f"{row.ratio:.2f} ({row.cpu_ratio:.2f})", f"{row.fused_ratio:.2f}",
             f"{row.reach:.3f}", f"{row.free:.1f} + {row.nudged:.1f}", f"{row.cosine:.4f}",

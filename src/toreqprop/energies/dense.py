@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from toreqprop.energies.activations import Activation, Tanh, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, VectorField, Wants
 from toreqprop.energies.pairs import Signal
+from toreqprop.kernels import compiled_available
 from toreqprop.solution import State
+from toreqprop.tracing import is_plain
 
 
 class DenseParams(NamedTuple):
@@ -67,13 +69,13 @@ class DenseEnergy(Energy):
         """
         if phases[0].is_complex():
             return super().energy_gradients(phases, weight, x, params, wants)
-        post = -weight.unsqueeze(1) * phases[0].shift
+        post, total = _weighted(weight, phases[0].shift)
         return (
             post @ params[0] if wants[0] else None,
-            post.mT @ x if wants[1] else None,
-            post.sum(0) if wants[2] else None,
+            torch.mm(post.mT, x) if wants[1] else None,
+            total if wants[2] else None,
             # ¼w(h₊h₊ᵀ − h₋h₋ᵀ) is the symmetric part of w·shift·centerᵀ.
-            post.mT @ phases[0].center if wants[3] else None,
+            torch.mm(post.mT, phases[0].center) if wants[3] else None,
         )
 
 
@@ -103,6 +105,18 @@ class DenseField(VectorField):
 
     def rounding(self, state: State, x: Tensor, params: Params) -> State:
         return _rounding(state[0], x, params[0], params[1], params[2].mT)
+
+
+def _weighted(weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """``−w·shift`` of each sample, and the sum over the batch."""
+    if compiled_available() and is_plain(shift) and shift.is_contiguous() and is_plain(weight):
+        from toreqprop.kernels.loops import weighted
+
+        post, total = torch.empty_like(shift), shift.new_empty(shift.shape[1])
+        weighted(weight.numpy(), shift.numpy(), post.numpy(), total.numpy())
+        return post, total
+    post = -weight.unsqueeze(1) * shift
+    return post, post.sum(0)
 
 
 def _drive(x: Tensor, params: Params) -> Params:

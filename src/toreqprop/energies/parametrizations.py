@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from toreqprop import checks
 from toreqprop.errors import InvalidInputError
 from toreqprop.kernels import compiled_available
-from toreqprop.tracing import has_memory
+from toreqprop.tracing import has_memory, last_backward
 
 
 class Symmetric(nn.Module):
@@ -118,7 +117,7 @@ class _SymmetricBall(torch.autograd.Function):
         return weight
 
     @staticmethod
-    @once_differentiable
+    @last_backward
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         from toreqprop.kernels.ball import symmetric_ball_gradient
 

@@ -35,7 +35,8 @@ class System:
     def __post_init__(self) -> None:
         _check_parts(self.field, self.x, self.params)
         checks.tensors("drive", self.drive)
-        check_nudge("nudge", self.nudge, optional=True)
+        if self.nudge is not None:
+            check_nudge("nudge", self.nudge)
         if self.contraction is not None:
             checks.number("contraction", self.contraction, 0)
 

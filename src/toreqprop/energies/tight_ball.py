@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from toreqprop import checks
 from toreqprop.errors import ConvergenceWarning
 from toreqprop.kernels import compiled_available
-from toreqprop.tracing import has_memory
+from toreqprop.tracing import has_memory, last_backward
 
 Bound = Literal["tight", "proven", "exact"]
 """How a norm is kept below its radius: `TightBall`, or `SpectralBall` with a proven or the exact
@@ -301,7 +300,7 @@ class _Scaled(torch.autograd.Function):
         return weight
 
     @staticmethod
-    @once_differentiable
+    @last_backward
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         from toreqprop.kernels.symmetric import symmetrise
 

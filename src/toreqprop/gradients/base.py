@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import ClassVar
 
 import torch
@@ -22,12 +23,12 @@ from toreqprop.energies import (
     Wants,
 )
 from toreqprop.energies.pairs import Pair
-from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.errors import InvalidInputError, NotFiniteError, UnsupportedModelError
 from toreqprop.kernels import compiled_available, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, relax_pair
-from toreqprop.tracing import is_finite, is_plain
+from toreqprop.tracing import is_plain
 
 
 @dataclass(frozen=True)
@@ -114,23 +115,29 @@ class ContrastiveEstimator(GradientEstimator):
         """What one backward pass uses; itself, unless it leaves something to chance."""
         return self
 
-    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> tuple[Solution, float]:
-        """Both equilibria, and the coefficient of half the difference of their gradients."""
+    @property
+    def coefficient(self) -> float:
+        """Of half the difference of the two gradients: ``2/(β₁ − β₂)``."""
+        one, two = self.betas
+        return 2 / (one - two)
+
+    def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> Solution:
+        """Both equilibria."""
         one, two = self.betas
         opposed = Opposed(nudge(one), nudge(two) if two != 0 else None)
-        return problem.relax_pair(opposed, free), 2 / (one - two)
+        return problem.relax_pair(opposed, free)
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         field, system = require_energy(self, problem.system), problem.system
-        direction, scale = normalise(cotangent)
-        found, coefficient = self.drawn().contrast(
-            problem, free, lambda beta: LinearNudge(direction, beta)
-        )
-        pairs, weight = as_pairs(found), coefficient * scale
-        if is_finite(weight):
+        drawn = self.drawn()
+        coefficient = drawn.coefficient
+        direction, weight, largest = measured(cotangent, coefficient)
+        pairs = as_pairs(drawn.contrast(problem, free, lambda beta: LinearNudge(direction, beta)))
+        if abs(coefficient) * largest <= torch.finfo(weight.dtype).max:
             return field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
         # One over β left the range of floats where the gradient, which is linear in it, may not.
-        parts = field.energy_gradients(pairs, scale, system.x, system.params, problem.wants)
+        _, weight, _ = measured(cotangent)
+        parts = field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
         return tuple(None if g is None else coefficient * g for g in parts)
 
 
@@ -149,6 +156,15 @@ def require_energy(estimator: GradientEstimator, system: System) -> Energy:
     return system.field
 
 
+def require_finite(*finite: bool) -> None:
+    """Refuse the slope of a loss that is not."""
+    if not all(finite):
+        raise NotFiniteError(
+            "The slope of the loss has NaN or infinite entries: lower the learning rate, or look "
+            "for a division by zero in the loss."
+        )
+
+
 def normalise(cotangent: State) -> tuple[State, Tensor]:
     """Split a cotangent into a direction of RMS one per sample and its size, shape (batch,).
 
@@ -156,14 +172,23 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
     float32, and a batch mean nudges each sample by 1/batch of what it should. Where one neuron
     would get more than `LARGEST_PUSH`, as in a cotangent that is concentrated on a few, the
     direction is that much shorter: no neuron is pushed by more than that many β.
+
+    Raises:
+        NotFiniteError: an entry is NaN or infinite.
     """
+    return measured(cotangent)[:2]
+
+
+def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, float]:
+    """`normalise`, the sizes times ``factor``; and the largest of them without it."""
     if len(cotangent) == 1 and compiled_available() and is_plain(cotangent[0]):
         from toreqprop.kernels.loops import normalise as compiled
 
         given = cotangent[0].contiguous()
         found, scale = torch.empty_like(given), given.new_empty(len(given))
-        compiled(given.numpy(), LARGEST_PUSH, found.numpy(), scale.numpy())
-        return (found,), scale
+        top = compiled(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
+        require_finite(isfinite(top))
+        return (found,), scale, top
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:
@@ -183,7 +208,10 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
     size = (total * share).clamp_min(1 / LARGEST_PUSH)
     column = size.unsqueeze(1)
     direction = tuple((u / column).reshape(g.shape) for u, g in zip(unit, cotangent, strict=True))
-    return direction, peak * size
+    scale = peak * size
+    top = float(scale.max())
+    require_finite(isfinite(top))
+    return direction, scale if factor == 1 else factor * scale, top
 
 
 def check_beta(beta: float) -> None:

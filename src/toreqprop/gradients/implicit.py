@@ -13,9 +13,10 @@ from toreqprop import checks
 from toreqprop.energies import Gradients, System
 from toreqprop.energies.system import layer_norms
 from toreqprop.errors import UnsupportedModelError
-from toreqprop.gradients.base import GradientEstimator, Problem
+from toreqprop.gradients.base import GradientEstimator, Problem, require_finite
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, FixedPoint, Solver, solve
+from toreqprop.tracing import is_finite
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def linearise(
     problem: Problem, free: State, cotangent: State
 ) -> tuple[Adjoint, tuple[Tensor, ...], State]:
     """One evaluation of ``f`` at the equilibrium with a graph: (adjoint, leaves (x, *θ), f(s))."""
+    require_finite(*map(is_finite, cotangent))
     system = problem.system
     with torch.enable_grad():
         leaves = tuple(

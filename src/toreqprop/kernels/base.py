@@ -48,10 +48,12 @@ class Kernel(ABC):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        strength: float = 1.0,
         image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
-        """Relax under ``drive ∓ push`` from the free phase's ``memory``, as center ± shift.
+        """Relax under ``drive ∓ strength·push`` from the free phase's ``memory``, as center and
+        shift.
 
         ``image`` is ``tanh(drive + product)`` of that memory, where the caller knows it already.
         """

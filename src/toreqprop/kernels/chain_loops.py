@@ -42,7 +42,7 @@ def settle_shift(image, up, down, push, strength, pushed, middle, half):  # type
         above, aside = down[i], push[i]
         for j in range(total.shape[0]):
             total[j] = share * aside[j] - factor * above[j]
-        _pair_image(image[i], total, up[i], middle[i], half[i])
+        _pair_image(image[i], total, up.dtype.type(1), up[i], middle[i], half[i])
 
 
 @numba.njit(**OPTIONS)

@@ -17,6 +17,7 @@ from torch import Tensor
 from toreqprop.kernels import loops
 from toreqprop.kernels.base import Kernel, status
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
+from toreqprop.kernels.vectors import distances
 from toreqprop.solution import Solution
 
 
@@ -80,30 +81,30 @@ class NumbaKernel(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        strength: float = 1.0,
         image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         batch = drive.shape[0]
         buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
         places, measured = buffer.numpy(), residual.numpy()
-        given, pushed, center = drive.numpy(), push.numpy(), memory[0].numpy()
+        pushed, center = push.numpy(), memory[0].numpy()
         if image is None:
-            images = places[loops.IMAGES]
-            loops.images(given, memory[1].numpy(), images)
+            images = np.empty_like(center)
+            loops.images(drive.numpy(), memory[1].numpy(), images)
         else:
             images = image.numpy()
         index, astray = np.arange(batch), np.empty(batch, np.int64)
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        slots = buffer.unbind()
-        shift, moved = slots[loops.SHIFT], slots[loops.MOVED]
-        rows, own = batch, False
+        middle, half, shift, moved = buffer.unbind()
+        rows, free, drifts = batch, images, None
         for steps in range(1, max_steps + 1):
             rows, lost, drifted = loops.evaluate_pair(
-                pushed, center, images, places, measured, index, astray, rows,
+                pushed, strength, center, images, places, measured, index, astray, rows,
                 constants, steps == 1, steps == max_steps,
             )  # fmt: skip
             if record is not None:
-                record.append((buffer[loops.MIDDLE].clone(), buffer[loops.HALF].clone()))
+                record.append((middle.clone(), half.clone()))
             if rows <= 0 or lost:
                 break
             if rows == batch:
@@ -111,15 +112,20 @@ class NumbaKernel(Kernel):
             else:
                 torch.mm(shift[:rows], weight, out=moved[:rows])
             if drifted:
-                if not own:  # the start belongs to the caller
-                    places[loops.CENTER], places[loops.IMAGES] = center, images
-                    center, images, own = places[loops.CENTER], places[loops.IMAGES], True
-                stray = buffer[loops.STRAY, :drifted]
-                torch.mm(stray, weight, out=buffer[loops.STRAY_PRODUCT, :drifted])
-                loops.recentre(given, places, astray, drifted)
+                if drifts is None:  # the start belongs to the caller
+                    drifts = drive.new_empty(loops.DRIFT_SLOTS, *drive.shape)
+                    drifting = drifts.numpy()
+                    drifting[loops.CENTER], drifting[loops.IMAGES] = center, images
+                    center, images = drifting[loops.CENTER], drifting[loops.IMAGES]
+                loops.gather(places[loops.MIDDLE], astray, drifted, drifting[loops.STRAY])
+                stray, products = drifts[loops.STRAY, :drifted], drifts[loops.STRAY_PRODUCT]
+                torch.mm(stray, weight, out=products[:drifted])
+                loops.recentre(drive.numpy(), drifting, astray, drifted)
         return Solution(
-            (slots[loops.MIDDLE],), steps, residual, status(rows == 0, not lost),
-            shift=(slots[loops.HALF],), layer=None if rows == 0 else 0,
+            (middle,), steps, residual, status(rows == 0, not lost),
+            shift=(half,), layer=None if rows == 0 else 0,
+            changes=() if image is None
+            else (distances(places[loops.MIDDLE], free, places[loops.HALF]),),
         )  # fmt: skip
 
 

@@ -19,9 +19,12 @@ from toreqprop.kernels.vectors import largest_magnitude, squares
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
 """Rows still relaxing, their products, results, and the last iterates of results."""
 
-MIDDLE, HALF, SHIFT, MOVED, CENTER, IMAGES, STRAY, STRAY_PRODUCT, PAIR_SLOTS = range(9)
-"""Results; half differences still relaxing and their products; centers and their images, where any
-moved; those that just did, packed, and their products."""
+MIDDLE, HALF, SHIFT, MOVED, PAIR_SLOTS = range(5)
+"""Results; half differences still relaxing and their products."""
+
+CENTER, IMAGES, STRAY, STRAY_PRODUCT, DRIFT_SLOTS = range(5)
+"""Where any center moved: centers and their images; those that just moved, packed, and their
+products."""
 
 
 def tanh(value: float) -> float:
@@ -66,12 +69,12 @@ def _image(product, drive, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _pair_image(image, push, moved, middle, half):  # type: ignore[no-untyped-def]
+def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-untyped-def]
     """One row of both images, given that of the center; see `kernels.reference.tanh_pair`."""
     one = push.dtype.type(1)
     edge = one - push.dtype.type(np.finfo(push.dtype).eps)
     for j in range(middle.shape[0]):
-        s, t = image[j], tanh(moved[j] - push[j])
+        s, t = image[j], tanh(moved[j] - strength * push[j])
         t = edge if t > edge else t
         t = -edge if t < -edge else t
         a, b = s * s, t * t
@@ -88,22 +91,31 @@ def _copy(source, target):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def normalise(cotangent, largest, direction, scale):  # type: ignore[no-untyped-def]
-    """`kernels.reference.normalise`, row by row; ``largest`` is `LARGEST_PUSH`."""
+def normalise(cotangent, largest, factor, direction, scale):  # type: ignore[no-untyped-def]
+    """`kernels.reference.normalise`, row by row; ``largest`` is `LARGEST_PUSH`.
+
+    Scales are written times ``factor``. Returns the largest of them without it; NaN where any
+    entry is not finite.
+    """
     batch = cotangent.shape[0]
     cotangent, direction = cotangent.reshape(batch, -1), direction.reshape(batch, -1)
     hidden = cotangent.shape[1]
     kind = cotangent.dtype.type
+    top = 0.0
     for i in range(batch):
         row, out = cotangent[i], direction[i]
         peak = largest_magnitude(row)
         whole = peak if peak > 0 else kind(1)
         for j in range(hidden):
             out[j] = row[j] / whole
-        size = kind(max(math.sqrt(squares(out, out)[1] / hidden), 1 / largest))
+        mean = squares(out, out)[1] / hidden
+        size = kind(max(math.sqrt(mean), 1 / largest))
         for j in range(hidden):
             out[j] = out[j] / size
-        scale[i] = peak * size
+        own = peak * size
+        scale[i] = kind(factor) * own
+        top = max(top, own) if math.isfinite(mean + own + top) else np.nan
+    return top
 
 
 @numba.njit(**OPTIONS)
@@ -162,25 +174,25 @@ def evaluate(drive, places, residual, index, rows, constants, final):  # type: i
 
 @numba.njit(**OPTIONS)
 def evaluate_pair(  # type: ignore[no-untyped-def]
-    push, center, image, places, residual, index, astray, rows, constants, first, final
+    push, strength, center, image, places, residual, index, astray, rows, constants, first, final
 ):
     """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``.
 
     Row r of ``places[SHIFT]`` and ``places[MOVED]`` belongs to sample ``index[r]`` (zero at the
     ``first`` step); all else is by sample, ``image`` that of the center. Packs the half differences
-    that go on, and the centers that drifted, whose samples ``astray`` names. Returns how many rows
+    that go on; ``astray`` names the samples whose centers drifted. Returns how many rows
     remain (negative where ``final`` left some that had not converged), whether a residual was not
     finite, and how many centers drifted.
     """
     factor, tol, rounding, floor, slack, allowance = constants
-    zero = np.zeros(push.shape[1], push.dtype)
+    zero, share = np.zeros(push.shape[1], push.dtype), push.dtype.type(strength)
     remaining, unfinished, drifted, lost = 0, 0, 0, False
     for r in range(rows):
         i = index[r]
         middle, half = places[MIDDLE, i], places[HALF, i]
         shift = zero if first else places[SHIFT, r]
         moved = zero if first else places[MOVED, r]
-        _pair_image(image[i], push[i], moved, middle, half)
+        _pair_image(image[i], push[i], share, moved, middle, half)
         turned, reached = squares(half, shift)
         drifting, square = squares(middle, center[i])
         turn, reach = math.sqrt(turned), math.sqrt(reached)
@@ -197,7 +209,6 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
             continue
         _copy(half, places[SHIFT, remaining])
         if even > allowance * tol:
-            _copy(middle, places[STRAY, drifted])
             astray[drifted] = i
             drifted += 1
         index[remaining] = i
@@ -206,9 +217,29 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def recentre(drive, places, astray, count):  # type: ignore[no-untyped-def]
+def gather(source, index, count, target):  # type: ignore[no-untyped-def]
+    """Pack the rows ``index[:count]``."""
+    for r in range(count):
+        _copy(source[index[r]], target[r])
+
+
+@numba.njit(**OPTIONS)
+def recentre(drive, drifting, astray, count):  # type: ignore[no-untyped-def]
     """Put drifted centers and their images where their samples are."""
     for r in range(count):
         i = astray[r]
-        _copy(places[STRAY, r], places[CENTER, i])
-        _image(places[STRAY_PRODUCT, r], drive[i], places[IMAGES, i])
+        _copy(drifting[STRAY, r], drifting[CENTER, i])
+        _image(drifting[STRAY_PRODUCT, r], drive[i], drifting[IMAGES, i])
+
+
+@numba.njit(**OPTIONS)
+def weighted(weight, shift, out, total):  # type: ignore[no-untyped-def]
+    """``−w_i·shift_i`` for every sample, and their sum."""
+    for j in range(total.shape[0]):
+        total[j] = 0
+    for i in range(shift.shape[0]):
+        factor, row, target = -weight[i], shift[i], out[i]
+        for j in range(total.shape[0]):
+            value = factor * row[j]
+            target[j] = value
+            total[j] += value

@@ -53,12 +53,13 @@ class NumpyKernel(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        strength: float = 1.0,
         image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         images: list[tuple[reference.Array, reference.Array]] = []
         found = reference.relax_pair(
-            *(t.detach().numpy() for t in (weight, drive, push, *memory)),
+            *(t.detach().numpy() for t in (weight, drive, push * strength, *memory)),
             tol=tol, max_steps=max_steps, contraction=contraction, record=images,
         )  # fmt: skip
         if record is not None:

@@ -27,7 +27,7 @@ from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, Vecto
 from toreqprop.kernels import get_kernel
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, FixedPoint, Hook, Solver, Trace
-from toreqprop.tracing import full_precision, is_finite, is_traced
+from toreqprop.tracing import full_precision, is_autocast, is_finite, is_traced
 
 OnFailure = Literal["warn", "raise", "ignore"]
 KernelName = Literal["auto", "numba", "torch", "numpy"]
@@ -224,10 +224,10 @@ class EquilibriumModel(nn.Module, ABC):
         Its state is differentiable like the output: a penalty on activity trains by EP too.
         ``start`` is where the relaxation begins, ``trace`` records it.
         """
-        device = x.device.type if isinstance(x, Tensor) else "cpu"
-        if torch.is_autocast_enabled(device) and isinstance(x, Tensor) and x.is_floating_point():
+        check_tensor(x)
+        if is_autocast(x) and x.is_floating_point():
             x = x.to(next(self.parameters()).dtype)
-        with full_precision(device):
+        with full_precision(x):
             self.check_input(x)
             checks.instance("trace", trace, Trace, "use Trace()", optional=True)
             settings = Settings(

@@ -67,9 +67,8 @@ def nudged_gradients(
         model._report("free", free)
         problem = Problem(system, model.solver, wants, model._report, model.kernel)
         drawn = estimator.drawn()
-        found, coefficient = drawn.contrast(
-            problem, free.state, lambda beta: CostNudge(cost_of, beta)
-        )
+        found = drawn.contrast(problem, free.state, lambda beta: CostNudge(cost_of, beta))
+        coefficient = drawn.coefficient
         mean = inputs.new_full((len(inputs),), coefficient / len(inputs))
         local = field.energy_gradients(as_pairs(found), mean, inputs, params, wants)
     with torch.enable_grad():

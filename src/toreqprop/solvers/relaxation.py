@@ -7,6 +7,8 @@ else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,13 +29,13 @@ from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Solver, Trace
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
-from toreqprop.tracing import has_memory, is_plain
+from toreqprop.tracing import has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
     from toreqprop.kernels.chain import Chain
 
 
-@torch.no_grad()
+@without_graph
 def relax(
     system: System,
     solver: Solver,
@@ -64,7 +66,7 @@ def relax(
     return found.but(bound=lambda: system.error_bound(found.state))
 
 
-@torch.no_grad()
+@without_graph
 def relax_pair(
     system: System,
     nudge: Opposed,
@@ -97,16 +99,17 @@ def relax_pair(
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
-        mean, half = push
+        direction, mean, half = push
         found = chosen.relax_pair(
             system.params[2],
-            system.drive[0] if mean is None else system.drive[0] - mean,
-            half,
+            system.drive[0] - mean * direction if mean else system.drive[0],
+            direction,
             (memory[0], memory[1]),
             tol=solver.tol,
             max_steps=solver.max_steps,
             contraction=system.contraction,
-            image=free[0].detach() if mean is None else None,
+            strength=half,
+            image=None if mean else free[0].detach(),
         )
         bound = (*found.state, *found.shift)
         found = found.but(bound=lambda: both.error_bound(bound))
@@ -181,23 +184,23 @@ _KERNEL_FIELD = DenseEnergy(Tanh())
 SERVED_DTYPES = (torch.float32, torch.float64)
 
 
-def _constant_push(nudge: Opposed) -> tuple[Tensor | None, Tensor] | None:
-    """Mean (None for zero) and half difference of both forces on one layer, if constant."""
+def _constant_push(nudge: Opposed) -> tuple[Tensor, float, float] | None:
+    """Direction, mean and half difference of both forces on one layer, if constant."""
     if nudge.asymmetry is not None or not isinstance(nudge.up, LinearNudge):
         return None
     if not (nudge.down is None or isinstance(nudge.down, LinearNudge)):
         return None
     one, two = nudge.up.beta, 0.0 if nudge.down is None else nudge.down.beta
-    direction = nudge.up.direction[0]
-    mean = None if one == -two else direction * (0.5 * (one + two))
-    return mean, direction * (0.5 * (one - two))
+    if isinstance(one, complex) or isinstance(two, complex):
+        return None
+    return nudge.up.direction[0], 0.5 * (one + two), 0.5 * (one - two)
 
 
 def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
     """The solution, with what is wrong with its shift as a status."""
     if found.status is not Status.CONVERGED:
         return found
-    changes = [*map(_change, found.state, free, found.shift)]
+    changes = found.changes or tuple(map(_change, found.state, free, found.shift))
     layer = _unresolved(found, both, [shift for _, shift in changes])
     if layer is not None:
         return found.but(status=Status.UNRESOLVED, layer=layer)
@@ -221,11 +224,9 @@ def _change(center: Tensor, before: Tensor, shift: Tensor) -> tuple[float, float
 def _unresolved(found: Solution, both: PairSystem, moved: list[float]) -> int | None:
     """The first layer whose shift is lost: below the range of its dtype, or, where it was
     differenced, below the rounding of what it was the difference of."""
-    dtype = found.state[0].dtype
-    info = torch.finfo(dtype)
-    exact = torch.finfo(HIGHER.get(dtype, dtype)).eps
+    least, exact = _resolution(found.state[0].dtype)
     for layer, (center, shift) in enumerate(zip(found.state, found.shift, strict=True)):
-        lost = info.tiny / info.eps
+        lost = least
         if not both.system.field.pairs:
             lost = max(lost, _DIGITS * exact * float(center.abs().max()))
         # The norm is at most √n times the largest entry: mostly it says enough.
@@ -234,8 +235,15 @@ def _unresolved(found: Solution, both: PairSystem, moved: list[float]) -> int | 
     return None
 
 
+@cache
+def _resolution(dtype: torch.dtype) -> tuple[float, float]:
+    """The smallest number that has all its digits, and the rounding of what is differenced."""
+    info = torch.finfo(dtype)
+    return info.tiny / info.eps, torch.finfo(HIGHER.get(dtype, dtype)).eps
+
+
 def _lopsided(
-    found: Solution, free: State, changes: list[tuple[float, float]], tol: float
+    found: Solution, free: State, changes: Sequence[tuple[float, float]], tol: float
 ) -> int | None:
     """The layer whose center was moved by more than `LOPSIDED` of its shift, over the batch.
 

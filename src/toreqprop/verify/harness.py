@@ -83,11 +83,12 @@ class GeneralPath(Kernel):
         tol: float,
         max_steps: int,
         contraction: float | None,
+        strength: float = 1.0,
         image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         system = _bound(weight, drive, contraction)
-        nudge = Opposed(LinearNudge((push,), 1.0), LinearNudge((push,), -1.0))
+        nudge = Opposed(LinearNudge((push,), strength), LinearNudge((push,), -strength))
         both = PairSystem(system, nudge)
         trace, solver = Trace(keep_states=True), FixedPoint(tol=tol, max_steps=max_steps)
         found = solve(both, both.start(memory[:1]), solver, trace=trace)
