@@ -108,10 +108,10 @@ def memory_table() -> list[str]:
 
 BENCHMARK = next(
     name
-    for level in ("full", "full-partial")
+    for level in ("full", "quick")
     if (RESULTS / (name := f"benchmark/{level}/benchmark.json")).exists()
 )
-"""The report that pages are written from: the whole one, or as much of it as there is."""
+"""The report that pages are written from: the full one, or the quick one until there is one."""
 
 VERDICTS = {
     "EQUIVALENT": "equivalent within ±{margin:g}",
