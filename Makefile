@@ -41,7 +41,7 @@ wheel:
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,dev,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,tables,export,dev,docs]"
 	touch $(STAMP)
 
 clean:

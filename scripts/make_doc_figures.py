@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import draw_mazes
 import pulsed_devices
 import torch
 
@@ -73,9 +74,14 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 """Those that `draw_circuit` draws."""
 
 
+MAZES = ("maze-front",)
+"""That of `draw_mazes`, which trains a network first."""
+
+
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    draw_mazes.main(folder)
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)
     for kind in KINDS:

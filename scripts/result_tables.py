@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
@@ -87,6 +88,65 @@ def sklearn_table() -> list[str]:
     for c in load("sklearn.json")["comparisons"]:
         means = f"{c['our_mean']:.4f} | {c['their_mean']:.4f} | {c['gap']:+.4f}"
         lines.append(f"| {c['data']} | {c['features']} | {c['score']} | {means} |")
+    return lines
+
+
+def tables_table() -> list[str]:
+    """Small public tables: the shared defaults next to scikit-learn's network."""
+    found = load("tables.json")
+    lines = [
+        "| table | of | rows | classes | chance | EqProp | MLPClassifier |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["comparisons"]:
+        figures = " | ".join(
+            f"{100 * row[key]:.1f}" for key in ("chance", "our_mean", "their_mean")
+        )
+        sizes = f"{row['rows']} | {row['classes']}"
+        lines.append(f"| {row['table']} | {row['source']} | {sizes} | {figures} |")
+    total = found["summary"]
+    return [
+        *lines, "",
+        f"Test accuracy in percent, mean of {len(found['seeds'])} seeds. Mean rank "
+        f"{total['our_mean_rank']:.2f} to {total['their_mean_rank']:.2f} over {total['tables']} "
+        f"tables: {total['won']} won, {total['drawn']} drawn, {total['lost']} lost; mean "
+        f"difference {100 * total['mean_difference']:+.2f} ± "
+        f"{100 * total['standard_error']:.2f} points (standard error over tables).",
+    ]  # fmt: skip
+
+
+def zoo_table() -> list[str]:
+    """Networks that ship, from their own records."""
+    from toreqprop.zoo import RECIPES, record
+    from toreqprop.zoo.shipped import FOLDER
+
+    lines = [
+        "| name | what it is | test accuracy | chance | smallest cosine | kB | command |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in RECIPES:
+        about = record(name)
+        size = sum(path.stat().st_size for path in (FOLDER / name).iterdir()) / 1000
+        lines.append(
+            f"| `{name}` | {about['title']} | {about['test_accuracy']:.2%} "
+            f"| {about['chance']:.1%} | {about['certificate']['min_cosine']:.4f} | {size:.0f} "
+            f"| `{about['command']}` |"
+        )
+    return lines
+
+
+def tables_search() -> list[str]:
+    """Every candidate for the shared defaults, by its mean rank on the validation folds."""
+    found = load("tables.json")
+    names = list(found["grid"])
+    lines = [
+        "| " + " | ".join(f"`{name}`" for name in names) + " | mean rank | mean accuracy, % |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
+    for t in sorted(found["tried"], key=lambda t: t["mean_rank"]):
+        values = " | ".join(str(t["settings"][name]) for name in names)
+        mean = sum(t["accuracy"].values()) / len(t["accuracy"])
+        lines.append(f"| {values} | {t['mean_rank']:.2f} | {100 * mean:.2f} |")
     return lines
 
 
@@ -398,7 +458,29 @@ def devices_map() -> list[str]:
     return device_report.map_lines(load("hardware/digits-map.json"))
 
 
+def mazes_table() -> list[str]:
+    """Exact test mazes of every size: the map by each method, and the controls."""
+    return maze_study.render_markdown(maze_study.load(RESULTS / "mazes.json")).splitlines()
+
+
+def mazes_sentences() -> list[str]:
+    """What of the claims holds on every seed of EP, and what it took."""
+    return maze_study.sentences(maze_study.load(RESULTS / "mazes.json"))
+
+
+def mazes_gain_table() -> list[str]:
+    """Trainings with other nudges and limits, on validation mazes."""
+    lines = (RESULTS / "mazes_search.jsonl").read_text().splitlines()
+    return maze_study.render_trials([json.loads(line) for line in lines])
+
+
 BLOCKS = {
+    "tables": tables_table,
+    "zoo": zoo_table,
+    "tables-search": tables_search,
+    "mazes": mazes_table,
+    "mazes-claims": mazes_sentences,
+    "mazes-trials": mazes_gain_table,
     "pulsed-presets": presets_table,
     "pulsed": pulsed_table,
     "budget-grid": budget_grid_table,

@@ -5,10 +5,12 @@ Nothing is typed here: a page of results is a template filled with results/*.jso
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
+import notebooks
 import result_tables as tables
 from mkdocs.structure.files import File, Files
 
@@ -175,6 +177,12 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/verification-images.md": lambda: verification_of(IMAGES),
     "results/verification-transformer.md": lambda: verification_of(TRANSFORMER),
     "results/speed.md": speed_page,
+    **{
+        f"notebooks/{path.stem}.md": lambda path=path: notebooks.page(
+            json.loads(path.read_text()), path.name
+        )
+        for path in sorted(notebooks.FOLDER.glob("*.ipynb"))
+    },
     "contributing.md": lambda: (ROOT / "CONTRIBUTING.md").read_text(),
     "changelog.md": lambda: (ROOT / "CHANGELOG.md").read_text(),
 }

@@ -17,7 +17,8 @@ from toreqprop.cli import app
 
 ROOT = typer.main.get_command(app)
 SEEDLESS = {
-    "data list", "data fetch", "data verify", "evaluate", "info", "memory", "predict", "tune",
+    "data list", "data fetch", "data verify", "doctor", "evaluate", "export", "info", "memory",
+    "predict", "tune", "zoo list",
 }  # fmt: skip
 """Commands without randomness of their own; `tune` searches from the seeds of its splits."""
 

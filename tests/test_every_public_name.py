@@ -23,7 +23,7 @@ import toreqprop as teq
 from tests.nonsense import meanings, unrefused
 from tests.test_model_boundary import BUILDS
 from tests.test_public_boundary import CORE, PLAIN, PLOTS, TASKS
-from toreqprop import energies, gradients, hardware, kernels, solvers
+from toreqprop import energies, exporting, gradients, hardware, kernels, solvers, zoo
 from toreqprop.energies import couplings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -67,6 +67,8 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
         "heads": 2, "feedback": True, "causal": True, "activation": energies.Tanh(),
     },
     energies.DenseEnergy: {"activation": energies.Tanh()},
+    energies.MapEnergy: {"activation": energies.Tanh(), "start": 0.5},
+    energies.SymmetricKernel: {"cooperative": True},
     energies.DenseField: {"activation": energies.Tanh()},
     energies.StackEnergy: {
         "couplings": STACK, "activation": energies.Tanh(), "feedback": 0.5,
@@ -193,6 +195,18 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     },
     hardware.settle: {"model": RESISTIVE, "x": X.double(), "span": 0.1, "step": 0.05},
     hardware.thermal_voltage: {"celsius": 27.0},
+    exporting.FreePhase: {
+        "model": MODEL, "example": X, "tol": 1e-3, "max_steps": 9,
+        "scaling": (torch.zeros(1, 6), torch.ones(1, 6)),
+    },
+    exporting.to_onnx: {"phase": exporting.FreePhase(MODEL, X)},
+    exporting.to_program: {"phase": exporting.FreePhase(MODEL, X)},
+    exporting.to_nir: {
+        "model": teq.HopfieldMLP([6, 5, 5, 3], activation=energies.Linear()),
+        "time_constant": 1e-3,
+    },
+    zoo.load: {"name": "digits"},
+    zoo.record: {"name": "digits"},
     hardware.ConstantStep: {},
     hardware.SoftBounds: {},
     hardware.LinearStep: {
@@ -222,6 +236,7 @@ FUNCTIONS = {"cost", "asymmetry", "report", "loss"}
 SIGNED = {
     "HardTanh.low", "HardTanh.high", "NearIdentity.gain", "ClampNudge.displacement",
     "CostNudge.beta", "LinearNudge.beta", "ConductanceNudge.beta", "resistive_netlist.beta",
+    "MapEnergy.start",
     "IdentityCoupling.scale", "ReshapeCoupling.start", "ReshapeCoupling.end",
     "Circuit.celsius", "ResistiveNetwork.celsius", "layered_netlist.celsius",
     "looped_netlist.celsius", "thermal_voltage.celsius", "PulsedDevice.w_min",
@@ -230,6 +245,7 @@ SIGNED = {
 """Numbers that may be negative, or zero."""
 
 ZERO = {
+    "FreePhase.tol",
     "Skip.source", "System.contraction", "System.bind.contraction", "spectral_bound.sharpen",
     "Ternary.threshold",
     "ConvolutionCoupling.padding", "SequenceConvolutionCoupling.padding", "Noise.seed",
@@ -245,7 +261,7 @@ INFINITE = {"ClippedReLU.height"}
 """Numbers that may be infinite."""
 
 RESULTS = {
-    "DenseParams", "Measured", "Settling", "Budget", "ChipCertificate", "DeviceField",
+    "DenseParams", "MapParams", "Measured", "Settling", "Budget", "ChipCertificate", "DeviceField",
     "DiodePair", "NodeLaw", "ResistiveEnergy", "Wired",
 }  # fmt: skip
 """What the library makes and hands out: containers, and parts of a circuit."""

@@ -14,8 +14,8 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
     {"bench"},
-    {"evidence"},
-    {"hardware", "plots", "sklearn", "tasks"},
+    {"evidence", "zoo"},
+    {"exporting", "hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},
     {"trainer_state"},
@@ -29,7 +29,7 @@ LAYERS: list[set[str]] = [
     {"frugal", "sealed"},
     {"private_generator", "processes", "reading"},
     {"checks"},
-    {"atomic", "errors", "tracing", "progress_bars", "templates"},
+    {"atomic", "errors", "tracing", "progress_bars", "table_defaults", "templates"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 

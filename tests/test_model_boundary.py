@@ -64,6 +64,12 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
         | COMMON,
         FLAT,
     ),
+    "EquilibriumMap": (
+        teq.EquilibriumMap,
+        {"inputs": 1, "channels": 2, "outputs": 2, "kernel_size": 3, "coupling": 0.2}
+        | {"start": 0.0, "cooperative": True, "activation": Tanh(), **COMMON},
+        torch.rand(2, 1, 4, 4),
+    ),
     "EquilibriumTransformer": (
         teq.EquilibriumTransformer,
         {"vocab_size": 5, "max_length": 4, "variant": "energy", "layers": 1, "width": 8}

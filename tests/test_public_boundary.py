@@ -110,7 +110,7 @@ CORE: dict[str, Good] = {
         "feedback": 0.5, "encoder": None, "shape": (6,), "gradient": "centered",
         "solver": "anderson", "tol": 1e-3, "max_steps": 9, "on_failure": "warn",
     },
-    "CenteredEP": lambda _: {"beta": 0.1},
+    "CenteredEP": lambda _: {"beta": 0.1, "max_gain": 2.0},
     "ContinualEP": lambda _: {"beta": 0.1, "rate": 1e-3},
     "ContrastiveLearning": lambda _: {"stiffness": 0.1},
     "CoupledLearning": lambda _: {"eta": 0.1, "stiffness": 0.1},

@@ -186,7 +186,7 @@ def load(folder: Folder) -> Checkpoint:
         training = _training(description["training"], tensors)
         about = description["about"]
         if not isinstance(about, dict):
-            raise CheckpointError("what it says about the model is no list of names and values.")
+            raise CheckpointError("what it says about the model is not a list of names and values.")
         return Checkpoint(model, training, about, _part(tensors, "about."))
     except (
         *(KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError),

@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from toreqprop.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -85,6 +85,8 @@ def choice(name: str, value: Any, known: Sequence[str]) -> str:
 
 def tensor(name: str, value: Any, least_dimensions: int = 1) -> Tensor:
     """``value`` where it is a tensor with that many dimensions or more."""
+    from torch import Tensor
+
     if not isinstance(value, Tensor):
         raise InvalidInputError(
             f"{name} must be a tensor, got {type(value).__name__}: use torch.as_tensor({name})."
@@ -110,6 +112,8 @@ def weights(name: str, value: Any, dimensions: int) -> Tensor:
 
 def tensors(name: str, value: Any, count: int | None = None, *, least: int = 1) -> None:
     """Refuse what is no tuple of so many tensors, or of ``least`` or more."""
+    from torch import Tensor
+
     fits = isinstance(value, (tuple, list))
     for each in value if fits else ():
         fits = fits and isinstance(each, Tensor)
@@ -145,6 +149,8 @@ def pairs(x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> None:
 
 def module(name: str, value: Any) -> nn.Module:
     """``value`` where it is a model."""
+    from torch import nn
+
     if not isinstance(value, nn.Module):
         raise InvalidInputError(
             f"{name} must be a model (torch.nn.Module), got {shown(value)}: build it first."
@@ -178,6 +184,8 @@ def instance(name: str, value: Any, kind: type, remedy: str, *, optional: bool =
 
 def scalar_loss(value: Any) -> Tensor:
     """What a loss returned, where it is one number that gradients can flow from."""
+    from torch import Tensor
+
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
         raise InvalidInputError(
             f"The loss must return one number computed from the outputs, got {shown(value)}: "
@@ -188,6 +196,8 @@ def scalar_loss(value: Any) -> Tensor:
 
 def generator(name: str, value: Any, *, optional: bool = False) -> None:
     """Refuse what draws no random numbers; None is fine where it is optional."""
+    import torch
+
     remedy = "use torch.Generator().manual_seed(0)"
     instance(name, value, torch.Generator, remedy, optional=optional)
 

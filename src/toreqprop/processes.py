@@ -51,7 +51,7 @@ def perform_all(
                 future: Future[Any] = Future()
                 future.set_exception(
                     LostWorkError(
-                        "Its process was killed twice, perhaps for want of memory: run fewer jobs "
+                        "Its process was killed twice, perhaps for lack of memory: run fewer jobs "
                         "at once."
                     )
                 )

@@ -56,7 +56,7 @@ class ProgressBars:
     def begin(self, pieces: int, reused: int, what: str) -> None:
         """Say how much there is to do."""
         self.total = pieces
-        taken = f", {reused} taken up from before" if reused else ""
+        taken = f", {reused} resumed" if reused else ""
         self.console.print(f"{pieces} {what} to do{taken}.", highlight=False)
         self._all = self._bars.add_task(f"all {what}", total=max(1, pieces), note="")
 
@@ -79,7 +79,7 @@ class ProgressBars:
     def say_repeated(self, names: Sequence[str]) -> None:
         """Pieces that were under way when a process was killed are done again."""
         self.console.print(
-            f"A process was killed; done again, one at a time: {'; '.join(names)}.",
+            f"A process was killed; repeated, one at a time: {'; '.join(names)}.",
             style="yellow",
             markup=False,
             highlight=False,

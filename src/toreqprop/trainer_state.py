@@ -47,7 +47,7 @@ def restore(
     """
     if (scheduler is None) != (state.scheduler is None):
         raise InvalidInputError("Go on with the learning-rate schedule training was begun with.")
-    checks.whole_number("The epoch to go on from", state.epoch, 0)
+    checks.whole_number("The epoch to continue from", state.epoch, 0)
     _check_groups(state.optimizer, optimizer)
     _check_moments(state.optimizer, optimizer)
     try:
@@ -112,8 +112,8 @@ def _check_schedule(old: Any, new: dict[str, Any]) -> None:
         moves = name in ("last_epoch", "_step_count", "_last_lr")
         if not fits or not (moves or _plain(old[name]) == _plain(value)):
             raise InvalidInputError(
-                f"The schedule of the training to go on from has {name} = {old[name]!r}, not "
-                f"{value!r}: go on with the same settings."
+                f"The schedule of the training to resume has {name} = {old[name]!r}, not "
+                f"{value!r}: continue with the same settings."
             )
 
 
@@ -127,5 +127,5 @@ def _plain(value: Any) -> Any:
 
 def _unusable(reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"The training to go on from does not fit this model: {reason}; start anew."
+        f"The training to resume does not fit this model: {reason}; start over."
     )

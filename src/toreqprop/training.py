@@ -137,7 +137,7 @@ def fit(
     *,
     loss: Loss = F.cross_entropy,
     validation: tuple[Tensor, Tensor] | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    on_epoch: Callable[[Epoch], bool | None] | None = None,
     on_step: Callable[[nn.Module], None] | None = None,
     on_checkpoint: Callable[[TrainerState], None] | None = None,
     resume: TrainerState | None = None,
@@ -147,7 +147,8 @@ def fit(
 
     ``validation`` is evaluated after every epoch; ``on_step`` runs after every optimizer step,
     outside the clock; ``watch_lipschitz`` records the exact Lipschitz constant of an equilibrium
-    model at every step, its largest value per epoch. ``on_checkpoint`` gets the state after every
+    model at every step, its largest value per epoch. Where ``on_epoch`` returns True, that epoch is
+    the last. ``on_checkpoint`` gets the state after every
     epoch; handed back as ``resume``, to a model with the weights of that moment, training goes on
     as if it had never stopped. The state shares its tensors with the optimizer: copy or save them
     at once.
@@ -214,8 +215,7 @@ def fit(
         if validation is not None:
             epoch.accuracy = accuracy(model, *validation)
         history.epochs.append(epoch)
-        if on_epoch is not None:
-            on_epoch(epoch)
+        ended = on_epoch is not None and on_epoch(epoch) is True
         if on_checkpoint is not None:
             on_checkpoint(
                 TrainerState(
@@ -226,6 +226,8 @@ def fit(
                     noise.get_state(),
                 )
             )
+        if ended:
+            break
     if _relaxes(model) and model.on_failure == "warn" and history.unconverged:
         warnings.warn(history.failure_report(), ConvergenceWarning, stacklevel=2)
     return history

@@ -142,7 +142,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     # Nothing more is finished, and still two are kept.
     with _start(tmp_path, held_after=2) as idle:
         said = _line(idle, "runs to do")
-        assert f"{RUNS - 2} runs to do, 2 taken up from before." in said
+        assert f"{RUNS - 2} runs to do, 2 resumed." in said
         idle.send_signal(signal.SIGINT)
         said, _ = idle.communicate()
     assert said.strip().splitlines()[-1].startswith(f"2 of {RUNS} runs were finished")
@@ -161,7 +161,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert third.returncode == 0, errors  # a quick look: one epoch need not meet the bounds
     assert "A quick look at 1 epochs decides nothing" in said
     assert "FAIL" not in said
-    assert f"{RUNS - len(kept)} runs to do, {len(kept)} taken up from before." in said
+    assert f"{RUNS - len(kept)} runs to do, {len(kept)} resumed." in said
     assert {path: path.stat().st_mtime_ns for path in kept} == times
     report = json.loads((tmp_path / FOLDER / "benchmark.json").read_text())
     assert report["status"] == "QUICK LOOK"

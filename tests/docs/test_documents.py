@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import toreqprop
 from tests.docs.pages import PAGES, README, ROOT, name
 
 REFERENCE = re.compile(r"\[[^\]]+\]\[(toreqprop[\w.]+)\]")
@@ -51,6 +53,34 @@ def test_every_formula_names_its_function() -> None:
     linked = [after for after in parts if REFERENCE.search(after)]
     # The derivative in β itself is what the formulas after it estimate.
     assert len(parts) - len(linked) <= 1
+
+
+API_PAGES = "\n".join(p.read_text() for p in (ROOT / "docs" / "api").glob("*.md"))
+DOCUMENTED = set(re.findall(r"^::: (\S+)", API_PAGES, flags=re.MULTILINE))
+"""Modules whose classes and functions a page of the reference shows."""
+
+
+def homes() -> dict[str, str]:
+    """Every public class and function of the library, and the module that defines it."""
+    found = {}
+    for module in pkgutil.walk_packages(toreqprop.__path__, "toreqprop."):
+        package = module.name.split(".")[1]
+        if not module.ispkg or package in ("bench", "cli", "verify"):
+            continue
+        public = importlib.import_module(module.name)
+        for each in getattr(public, "__all__", ()):
+            home = getattr(getattr(public, each), "__module__", "") or ""
+            if home.startswith("toreqprop."):  # registries and type aliases have no home
+                found[f"{module.name}.{each}"] = home
+    return found | {
+        f"toreqprop.{each}": getattr(toreqprop, each).__module__ for each in toreqprop.__all__
+    }
+
+
+def test_the_reference_shows_every_public_class_and_function() -> None:
+    known = homes()
+    assert len(known) > 100
+    assert not {each: home for each, home in known.items() if home not in DOCUMENTED}
 
 
 def test_figures_in_the_documents_are_fresh() -> None:

@@ -32,7 +32,8 @@ def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
             assert f"{timing['median_ratio']:.2f}" in texts["results/speed.md"]
     for uri, text in texts.items():
         assert text.startswith("# "), uri
-        assert not re.search(r"\b(nan|None)\b", text), uri
+        plain = re.sub(r"base64,[^\"]+", "", text)  # pictures are no text
+        assert not re.search(r"\b(nan|None)\b", plain), uri
 
 
 def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:

@@ -60,13 +60,30 @@ def run(code: str, folder: Path, **settings: str) -> subprocess.CompletedProcess
 def cold(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What a training gives whose code is compiled for it, and where that code is kept."""
     folder = tmp_path_factory.mktemp("cache")
-    return run(TRAIN, folder).stdout, folder
+    found = run(TRAIN, folder)
+    assert found.stderr.count("Compiling the loops") == 1  # a newcomer is told why it takes a while
+    return found.stdout, folder
 
 
 def test_the_same_bits_cold_and_warm(cold: tuple[str, Path]) -> None:
     said, folder = cold
     assert any(folder.rglob("*.nbc"))  # there is something to be warm from
-    assert run(TRAIN, folder).stdout == said
+    warm = run(TRAIN, folder)
+    assert (warm.stdout, warm.stderr) == (said, "")
+
+
+def test_a_home_that_cannot_be_written(cold: tuple[str, Path], tmp_path: Path) -> None:
+    """Not even root writes below /proc; the command trains all the same, without compiling."""
+    command = [sys.executable, "-m", "toreqprop", "train", "digits", "--epochs", "1"]
+    homeless = {
+        "NUMBA_CACHE_DIR": str(cold[1]), "HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere",
+    }  # fmt: skip
+    found = subprocess.run(
+        [*command, "--hidden", "8", "--kernel", "torch"],
+        env={**os.environ, **homeless}, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
 
 
 def test_without_a_place_for_a_cache_it_compiles_and_says_so(

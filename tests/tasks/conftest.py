@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_files import tiny_collection, tiny_contents, write_all
+from tiny_files import tiny_collection, tiny_colour_contents, tiny_contents, write_all
 
 from toreqprop.tasks import TASKS, Dataset, files
 
@@ -37,4 +37,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, in
             made = tiny_contents(seed)
             write_all(folder / task, made)
             patch.setitem(files.COLLECTIONS, task, tiny_collection(task, made))
+        made = tiny_colour_contents(2)
+        write_all(folder / "cifar10", made)
+        patch.setitem(files.COLLECTIONS, "cifar10", tiny_collection("cifar10", made))
         yield functools.cache(lambda name, seed: TASKS[name].load(seed, False))

@@ -18,6 +18,7 @@ SIZES = {
     "digits": (1_000, 599, 64, 10),
     "mnist": (5_000, TINY_TEST, 16, 10),
     "fashion": (5_000, TINY_TEST, 16, 10),
+    "cifar10": (5_000, TINY_TEST, 48, 10),
     "cartpole": (5_000, 2_000, 4, 2),
     "acrobot": (5_000, 2_000, 6, 3),
 }
@@ -150,11 +151,11 @@ def test_a_negative_seed_is_refused(load: Load, name: str) -> None:
 
 
 def test_an_unknown_task_is_refused_with_the_known_names() -> None:
-    with pytest.raises(InvalidInputError, match="digits, mnist, fashion, cartpole, acrobot"):
+    with pytest.raises(InvalidInputError, match="digits, mnist, fashion, cifar10, cartpole"):
         get("mnits")
 
 
 def test_the_registry_names_its_entries() -> None:
     assert list(TASKS) == [task.name for task in TASKS.values()]
-    assert [name for name, task in TASKS.items() if task.needs] == ["mnist", "fashion"]
+    assert [name for name, task in TASKS.items() if task.needs] == ["mnist", "fashion", "cifar10"]
     assert all((task.environment is None) == (task.expert is None) for task in TASKS.values())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
+import json
 import struct
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from toreqprop.tasks import files
 from toreqprop.tasks.files import Collection, DataFile
@@ -29,6 +32,20 @@ def tiny_contents(seed: int) -> dict[str, bytes]:
         labels = rng.integers(0, 10, count).astype(np.uint8)
         contents[f"{part}-images-idx3-ubyte"] = idx_bytes(images)
         contents[f"{part}-labels-idx1-ubyte"] = idx_bytes(labels)
+    return contents
+
+
+def tiny_colour_contents(seed: int) -> dict[str, bytes]:
+    """The files of a colour image task: pictures with an image in each row, labels as JSON."""
+    rng = np.random.default_rng(seed)
+    contents = {}
+    for part, count in (("data_batch_1", 4_000), ("data_batch_2", 2_000), ("test_batch", 300)):
+        pixels = rng.integers(0, 256, (count, SIDE * SIDE, 3), np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "png")
+        contents[f"{part}.png"] = stream.getvalue()
+    for part, count in (("train", TINY_TRAIN), ("test", TINY_TEST)):
+        contents[f"{part}_lables.json"] = json.dumps(rng.integers(0, 10, count).tolist()).encode()
     return contents
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -17,17 +18,22 @@ from toreqprop.cli import (
     convert,
     data,
     depth,
+    doctor,
     estimators,
+    export,
     hardware,
     info,
+    mazes,
     memory,
     plot,
     predict,
     sklearn,
     speed,
+    tables,
     train,
     tune,
     verify,
+    zoo,
 )
 from toreqprop.errors import InvalidInputError, TorEqPropError
 
@@ -81,29 +87,43 @@ def settings(
     Examples:
       toreqprop train digits
       toreqprop --threads 2 train mnist --hidden 256
+      toreqprop doctor
       toreqprop --install-completion
     """
-    import torch
+    _use(threads)
 
-    torch.set_num_threads(threads)
+
+def _use(threads: int) -> None:
+    """Have PyTorch use so many threads, also where a command only loads it later, or never."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads)
+    else:
+        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
 
 
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.add_typer(circuit.app, name="circuit")
 app.add_typer(hardware.app, name="hardware")
+app.add_typer(zoo.app, name="zoo")
 app.command()(train.train)
 app.command()(predict.evaluate)
 app.command()(predict.predict)
 app.command()(certify.certify)
+app.command()(export.export)
 app.command()(convert.convert)
 app.command()(depth.depth)
+app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
 app.command()(memory.memory)
 app.command()(sklearn.sklearn)
+app.command()(tables.tables)
 app.command()(info.info)
+app.command()(doctor.doctor)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)
 app.command()(verify.verify)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from toreqprop.certificate import Certificate
-from toreqprop.certificate import certify as run_certificate
-from toreqprop.cli import networks
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware.chip_certificate import ChipCertificate, TensorOnChip
-from toreqprop.models import MODELS, EquilibriumModel
-from toreqprop.tasks import get
-from toreqprop.training import TrainingConfig, fit
+
+if TYPE_CHECKING:
+    from toreqprop.certificate import Certificate
+    from toreqprop.hardware.chip_certificate import ChipCertificate
 
 
 def certify(
@@ -60,6 +56,14 @@ def certify(
       toreqprop certify --model hopfield --feedback 0.1
       toreqprop certify --model hopfield --device chip.toml --beta 0.2
     """
+    import torch
+
+    from toreqprop.certificate import certify as run_certificate
+    from toreqprop.cli import networks
+    from toreqprop.models import MODELS, EquilibriumModel
+    from toreqprop.tasks import get
+    from toreqprop.training import TrainingConfig, fit
+
     estimator = networks.estimator(gradient, beta)
     data = get(task).load(seed, False)
     torch.manual_seed(seed)
@@ -95,6 +99,8 @@ def certify(
 
 def show(certificate: Certificate) -> None:
     """Print a certificate for people."""
+    from toreqprop.hardware.chip_certificate import ChipCertificate
+
     console = Console()
     if isinstance(certificate, ChipCertificate):
         show_chip(certificate, console)
@@ -133,6 +139,8 @@ def show(certificate: Certificate) -> None:
 
 def show_chip(certificate: ChipCertificate, console: Console) -> None:
     """Print a chip's certificate: expected gradients with intervals, and what limits them."""
+    from toreqprop.hardware.chip_certificate import TensorOnChip
+
     tensors = Table(title=f"Mean gradient of {certificate.draws} measurements on the chip")
     for heading in ("tensor", "cosine (95 %)", "norm ratio (95 %)", "signal / noise", ""):
         tensors.add_column(heading)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from torch import Tensor
 
-from toreqprop import checkpoint, plots
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.circuits import digits, pictures
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware import Newton, Ngspice, netlist
-from toreqprop.models import EquilibriumModel, ResistiveMLP
-from toreqprop.plots import circuits
-from toreqprop.plots.style import check_format, need_matplotlib
-from toreqprop.tasks import get
-from toreqprop.training import TrainingConfig, accuracy, fit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from toreqprop.hardware import Ngspice
+    from toreqprop.models import EquilibriumModel
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,6 +58,8 @@ def export(
       toreqprop circuit export net --output net.cir
       toreqprop circuit export net --task digits --samples 5 --inputs norton
     """
+    from toreqprop.hardware import netlist
+
     model = _network(folder)
     x, _ = _inputs(model, task, samples, seed)
     circuit = netlist(model, x, neuron=neuron, inputs=inputs)
@@ -107,6 +105,11 @@ def simulate(
       toreqprop circuit simulate net --task digits
       toreqprop circuit simulate net --task digits --settling settling.svg
     """
+    import torch
+
+    from toreqprop.hardware import Ngspice
+    from toreqprop.plots.style import check_format, need_matplotlib
+
     for path in (settling, voltages):
         if path is not None:
             check_format(path)
@@ -168,6 +171,15 @@ def train(
       toreqprop circuit train digits --simulator ngspice --epochs 1
       toreqprop circuit train digits --mismatch 1
     """
+    import torch
+
+    from toreqprop import checkpoint
+    from toreqprop.bench.circuits import digits
+    from toreqprop.hardware import Newton, Ngspice
+    from toreqprop.models import ResistiveMLP
+    from toreqprop.tasks import get
+    from toreqprop.training import TrainingConfig, accuracy, fit
+
     if simulator == "ngspice":
         Ngspice().path()
     data = get(task).load(seed, False)
@@ -211,9 +223,15 @@ def train(
 
 
 def _network(folder: Path) -> EquilibriumModel:
+    from toreqprop import checkpoint
+    from toreqprop.models import EquilibriumModel
+
     model = checkpoint.load(folder).model
     if not isinstance(model, EquilibriumModel):
-        raise InvalidInputError(f"The network in {folder} does not settle: it is no circuit.")
+        raise InvalidInputError(
+            f"The network in {folder} does not settle, so it has no circuit: train a looped, "
+            "hopfield or resistive one."
+        )
     return model.double()
 
 
@@ -221,6 +239,11 @@ def _inputs(
     model: EquilibriumModel, task: str | None, samples: int, seed: int
 ) -> tuple[Tensor, Tensor | None]:
     """Test samples of a task, or zeros in the width of the network's first weights."""
+    import torch
+
+    from toreqprop.models import ResistiveMLP
+    from toreqprop.tasks import get
+
     if task is None:
         first = next(model.parameters())
         width = model.sizes[0] if isinstance(model, ResistiveMLP) else first.shape[1]
@@ -238,6 +261,12 @@ def _draw(
     settling: Path | None,
     voltages: Path | None,
 ) -> None:
+    from toreqprop import plots
+    from toreqprop.bench.circuits import pictures
+    from toreqprop.hardware import Newton
+    from toreqprop.models import ResistiveMLP
+    from toreqprop.plots import circuits
+
     if settling is None and voltages is None:
         return
     if not isinstance(model, ResistiveMLP):

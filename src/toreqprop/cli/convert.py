@@ -11,14 +11,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from toreqprop import checks
-from toreqprop.bench import converted_table
-from toreqprop.cli.estimators import replace_table
-from toreqprop.models.example_networks import NETWORKS
+from toreqprop.cli import names
 
 
 def convert(
     network: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(NETWORKS)}; by default all.")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.EXAMPLE_NETWORKS)}; by default all."),
     ] = None,
     feedback: Annotated[
         list[float] | None, typer.Option(help="Strength of the way back; by default several.")
@@ -42,6 +41,10 @@ def convert(
       toreqprop convert --network lenet --feedback 0.5 --feedback 0.05
       toreqprop convert --write docs/converted.md
     """
+    from toreqprop.bench import converted_table
+    from toreqprop.cli.estimators import replace_table
+    from toreqprop.models.example_networks import NETWORKS
+
     for name in network or ():
         checks.choice("network", name, list(NETWORKS))
     setup = converted_table.Setup(

@@ -7,19 +7,23 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
+from toreqprop.cli.names import DATA_VARIABLE
 from toreqprop.errors import TorEqPropError
-from toreqprop.tasks import TASKS, files, get
+
+if TYPE_CHECKING:
+    from toreqprop.tasks import files
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch and verify the data files of the tasks.")
 
 _DATA_DIR = typer.Option(
-    None, "--data-dir", help=f"Folder looked in first; else the variable {files.DATA_VARIABLE}."
+    None, "--data-dir", help=f"Folder looked in first; else the variable {DATA_VARIABLE}."
 )
 _JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 
@@ -37,7 +41,9 @@ def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None
 
 @app.command()
 def fetch(
-    tasks: list[str] | None = typer.Argument(None, help="Tasks to fetch for; all by default."),
+    tasks: list[str] | None = typer.Argument(
+        None, help="Tasks to fetch for; by default those of the benchmark."
+    ),
     data_dir: Path | None = _DATA_DIR,
     as_json: bool = _JSON,
 ) -> None:
@@ -48,10 +54,14 @@ def fetch(
     \b
     Examples:
       toreqprop data fetch mnist fashion
+      toreqprop data fetch cifar10
     """
+    from toreqprop.tasks import TASKS, files, get
+
     console = Console(stderr=as_json)
     failed = False
-    chosen = [get(name) for name in tasks or list(TASKS)]
+    standard = [name for name, task in TASKS.items() if task.standard]
+    chosen = [get(name) for name in tasks or standard]
     for task in chosen:
         name = task.name
         try:
@@ -86,6 +96,8 @@ def verify(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None:
 
 
 def _inspect_all(data_dir: Path | None) -> list[files.FileState]:
+    from toreqprop.tasks import files
+
     return [state for task in files.COLLECTIONS for state in files.inspect(task, data_dir)]
 
 

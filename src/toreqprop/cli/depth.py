@@ -7,24 +7,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, get_args
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from toreqprop import checks
-from toreqprop.bench import depth as study
-from toreqprop.cli.estimators import replace_table
-from toreqprop.energies import Bound
+from toreqprop.cli import names
 
 
 def depth(
     task: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(study.TASKS)}; by default both.")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.DEPTH_TASKS)}; by default both."),
     ] = None,
     network: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join(study.NETWORKS)} (layers); by default all."),
+        typer.Option(help=f"One of {', '.join(names.DEPTH_NETWORKS)} (layers); by default all."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 3,
     epochs: Annotated[int, typer.Option(help="Passes over the 5,000 images.", min=1)] = 10,
@@ -49,6 +47,12 @@ def depth(
       toreqprop depth --network 8 --seeds 10
       toreqprop depth --seeds 10 --write docs/depth.md
     """
+    import torch
+
+    from toreqprop.bench import depth as study
+    from toreqprop.cli.estimators import replace_table
+    from toreqprop.energies import Bound
+
     for name in task or ():
         checks.choice("task", name, study.TASKS)
     for name in network or ():

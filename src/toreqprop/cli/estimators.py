@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench import beta_sweep, estimator_table
-from toreqprop.plots.style import need_matplotlib
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
@@ -31,6 +29,8 @@ def estimators(
       toreqprop estimators
       toreqprop estimators --write docs/estimators.md
     """
+    from toreqprop.bench import estimator_table
+
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("measuring", total=len(estimator_table.variants()))
         table = estimator_table.measure(seed, on_row=lambda row: progress.advance(bar))
@@ -67,6 +67,9 @@ def sweep_beta(
     Examples:
       toreqprop sweep-beta --output results
     """
+    from toreqprop.bench import beta_sweep
+    from toreqprop.plots.style import need_matplotlib
+
     need_matplotlib()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("sweeping β", total=beta_sweep.count_points())

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from toreqprop import plots
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.hardware import faults, report
-from toreqprop.bench.hardware.methods import METHODS, RECIPES, final_split
-from toreqprop.bench.hardware.sweep import chosen, load
-from toreqprop.bench.hardware.sweep import sweep as run_sweep
+from toreqprop.cli import names
 from toreqprop.errors import InvalidInputError
-from toreqprop.hardware import Device, on
-from toreqprop.hardware import budget as predict
-from toreqprop.hardware.device_files import device_text, measured_device, read_device
-from toreqprop.plots.devices import budget_figure, faults_figure, map_figure
-from toreqprop.plots.style import check_format, need_matplotlib
+
+if TYPE_CHECKING:
+    from toreqprop.bench.hardware import faults
+    from toreqprop.hardware import Device
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,6 +31,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 
 
 def _recipe(task: str) -> Any:
+    from toreqprop.bench.hardware.methods import RECIPES
+
     if task not in RECIPES:
         raise InvalidInputError(f"There is no recipe for {task!r}: choose {', '.join(RECIPES)}.")
     return RECIPES[task]
@@ -59,6 +55,14 @@ def budget(
       toreqprop hardware budget chip.toml
       toreqprop hardware budget chip.toml --chips 20 --figure budget.svg
     """
+    from toreqprop import plots
+    from toreqprop.bench.hardware.methods import final_split
+    from toreqprop.hardware import budget as predict
+    from toreqprop.hardware import on
+    from toreqprop.hardware.device_files import read_device
+    from toreqprop.plots.devices import budget_figure
+    from toreqprop.plots.style import check_format, need_matplotlib
+
     if figure is not None:
         check_format(figure)
         need_matplotlib()
@@ -87,6 +91,8 @@ def device(
     Examples:
       toreqprop hardware device measured.csv --output chip.toml
     """
+    from toreqprop.hardware.device_files import device_text, measured_device
+
     found = measured_device(table, seed)
     text = device_text(found)
     write_atomically(output, text)
@@ -106,7 +112,9 @@ def sweep(
     chip: Annotated[
         Path | None, typer.Option("--device", help="A TOML file: this device instead of faults.")
     ] = None,
-    method: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(names.DEVICE_METHODS)}.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="Seeds, and as many chips.", min=1)] = 10,
     noise_map: Annotated[
@@ -131,6 +139,14 @@ def sweep(
       toreqprop hardware sweep --map --seeds 2
       toreqprop hardware sweep --report
     """
+    from toreqprop import plots
+    from toreqprop.bench.hardware import report
+    from toreqprop.bench.hardware.methods import METHODS
+    from toreqprop.bench.hardware.sweep import load
+    from toreqprop.bench.hardware.sweep import sweep as run_sweep
+    from toreqprop.plots.devices import faults_figure, map_figure
+    from toreqprop.plots.style import need_matplotlib
+
     need_matplotlib()
     recipe, path = _recipe(task), output / f"{task}.json"
     chosen_methods = _methods(method)
@@ -168,6 +184,8 @@ def sweep(
 
 
 def _methods(names: list[str] | None) -> Any:
+    from toreqprop.bench.hardware.methods import METHODS
+
     for name in names or []:
         if name not in METHODS:
             raise InvalidInputError(f"There is no method {name!r}: choose {', '.join(METHODS)}.")
@@ -175,6 +193,9 @@ def _methods(names: list[str] | None) -> Any:
 
 
 def _points(names: list[str], chip: Path | None, noise_map: bool) -> tuple[faults.Fault, ...]:
+    from toreqprop.bench.hardware import faults
+    from toreqprop.hardware.device_files import read_device
+
     if noise_map:
         return faults.MAP
     if chip is None:
@@ -185,6 +206,14 @@ def _points(names: list[str], chip: Path | None, noise_map: bool) -> tuple[fault
 
 def _map_errors(kept: dict[str, Any], recipe: Any) -> list[list[float]]:
     """The budget's error of every point of the map, before training, at its best β."""
+    import torch
+
+    from toreqprop.bench.hardware import faults
+    from toreqprop.bench.hardware.methods import final_split
+    from toreqprop.bench.hardware.sweep import chosen
+    from toreqprop.hardware import budget as predict
+    from toreqprop.hardware import on
+
     ready = chosen(recipe, kept["search"])["EP"]
     data, errors = final_split(ready.task, 0), []
     for point in faults.MAP:

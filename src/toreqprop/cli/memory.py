@@ -11,9 +11,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from toreqprop.bench import memory as bench
-from toreqprop.plots.style import need_matplotlib
-
 
 def memory(
     output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
@@ -27,6 +24,9 @@ def memory(
     Examples:
       toreqprop memory --output results
     """
+    from toreqprop.bench import memory as bench
+    from toreqprop.plots.style import need_matplotlib
+
     need_matplotlib()  # before anything is measured
     total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -6,21 +6,18 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
-from torch import Tensor
 
-from toreqprop import plots
-from toreqprop.certificate import certify, estimator_by_name
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import GradientEstimator
-from toreqprop.models import BackpropMLP, EquilibriumModel, HopfieldMLP, LoopedMLP
-from toreqprop.plots.style import check_format, need_matplotlib
-from toreqprop.tasks import get
-from toreqprop.training import TrainingConfig, fit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from toreqprop.gradients import GradientEstimator
+    from toreqprop.models import EquilibriumModel
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +37,8 @@ Seed = Annotated[int, typer.Option(help="Seed of data, weights and batches.")]
 
 def _checked(path: Path | None) -> Path | None:
     """Refuse a file that cannot be written before anything is trained."""
+    from toreqprop.plots.style import check_format
+
     if path is not None:
         check_format(path)
     return path
@@ -72,6 +71,8 @@ def relaxation(
       toreqprop plot relaxation
       toreqprop plot relaxation --model hopfield --output r.png
     """
+    from toreqprop import plots
+
     _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.relaxation_data(net, x[:batch], y[:batch])
@@ -98,6 +99,8 @@ def trajectories(
       toreqprop plot trajectories
       toreqprop plot trajectories --sample 3 --beta 0.5
     """
+    from toreqprop import plots
+
     _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, _nudged(beta))
     data = plots.trajectory_data(net, x, y, sample=sample)
@@ -127,6 +130,9 @@ def alignment(
       toreqprop plot alignment
       toreqprop plot alignment --gradient coupled --beta 0.5
     """
+    from toreqprop import plots
+    from toreqprop.certificate import certify, estimator_by_name
+
     _check_drawing(output, as_json)
     net, x, y = _train(task, model, hidden, epochs, radius, seed, None)
     certificates = {}
@@ -158,6 +164,9 @@ def spectrum(
       toreqprop plot spectrum
       toreqprop plot spectrum --learning-rate 0.05
     """
+    from toreqprop import plots
+    from toreqprop.training import TrainingConfig, fit
+
     _check_drawing(output, as_json)
     runs = {}
     for title, bounded in (("with the spectral bound", True), ("without it", False)):
@@ -190,6 +199,12 @@ def training(
       toreqprop plot training
       toreqprop plot training --task cartpole --epochs 5
     """
+    import torch
+
+    from toreqprop import plots
+    from toreqprop.models import BackpropMLP
+    from toreqprop.training import TrainingConfig, fit
+
     _check_drawing(output, as_json)
     config = TrainingConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     runs = {}
@@ -204,6 +219,8 @@ def training(
 
 def _check_drawing(output: Path | None, as_json: bool) -> None:
     """Refuse before anything is trained what could not be drawn."""
+    from toreqprop.plots.style import need_matplotlib
+
     if output is not None or not as_json:
         need_matplotlib()
 
@@ -212,6 +229,8 @@ def _deliver(
     kind: str, data: Any, draw: Callable[[Any], Any], output: Path | None, as_json: bool
 ) -> None:
     """Print the data or write the figure; both where both were asked for."""
+    from toreqprop import plots
+
     if as_json:
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
         if output is None:
@@ -221,6 +240,8 @@ def _deliver(
 
 
 def _nudged(beta: float | None) -> GradientEstimator | None:
+    from toreqprop.certificate import estimator_by_name
+
     return None if beta is None else _with_beta(estimator_by_name("centered")(), beta)
 
 
@@ -240,6 +261,8 @@ def _train(
     gradient: GradientEstimator | None,
 ) -> tuple[EquilibriumModel, Tensor, Tensor]:
     """A trained network, with test inputs and targets."""
+    from toreqprop.training import TrainingConfig, fit
+
     net, train, test = _network(task, model, hidden, radius, seed, gradient)
     if epochs > 0:
         fit(net, *train, TrainingConfig(epochs=epochs, learning_rate=5e-3, seed=seed))
@@ -257,6 +280,11 @@ def _network(
     spectral_norm: bool = True,
 ) -> tuple[EquilibriumModel, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """A fresh network with its training and its test data."""
+    import torch
+
+    from toreqprop.models import HopfieldMLP, LoopedMLP
+    from toreqprop.tasks import get
+
     data = get(task).load(seed, False)
     torch.manual_seed(seed)
     options: dict[str, Any] = {

@@ -6,19 +6,19 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 
-from toreqprop import checkpoint as checkpoints
 from toreqprop.atomic import write_atomically
-from toreqprop.checkpoint import Checkpoint
-from toreqprop.cli import samples
-from toreqprop.cli.predictor import Predictor, restore
 from toreqprop.errors import CheckpointError, InvalidInputError
-from toreqprop.tasks.tables import read_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from toreqprop.checkpoint import Checkpoint
+    from toreqprop.cli.predictor import Predictor
 
 CHECKPOINT = Annotated[Path, typer.Argument(help="The folder `toreqprop train --output` wrote.")]
 DATA = Annotated[str, typer.Argument(help="A CSV or NPZ file, or a task's name for its test data.")]
@@ -41,6 +41,9 @@ def evaluate(
       toreqprop evaluate flowers new-flowers.csv
       toreqprop evaluate run digits --json
     """
+    from toreqprop import checkpoint as checkpoints
+    from toreqprop.cli.predictor import restore
+
     stored = checkpoints.load(checkpoint)
     predictor = restore(stored)
     features, truth = _read(stored, predictor, data, target, data_dir, needs_target=True)
@@ -78,6 +81,9 @@ def predict(
       toreqprop predict flowers new-flowers.csv --output answers.csv
       toreqprop predict flowers new-flowers.csv --proba
     """
+    from toreqprop import checkpoint as checkpoints
+    from toreqprop.cli.predictor import restore
+
     stored = checkpoints.load(checkpoint)
     predictor = restore(stored)
     if proba and predictor.labels is None:
@@ -116,6 +122,9 @@ def _read(
     data_dir: Path | None,
     needs_target: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
+    from toreqprop.cli import samples
+    from toreqprop.tasks.tables import read_table
+
     if not samples.is_task(data):
         table = read_table(
             Path(data),

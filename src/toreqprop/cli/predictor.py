@@ -181,7 +181,7 @@ def restore(checkpoint: Checkpoint) -> Predictor:
                 "it again."
             )
     if not isinstance(about["target"], str):
-        raise CheckpointError("The checkpoint's target is no name: train it again.")
+        raise CheckpointError("The checkpoint's target is not a name: train it again.")
     scaling = _scaling(arrays["mean"], arrays["scale"], features)
     target_scaling = _scaling(arrays["target_mean"], arrays["target_scale"], 1)
     labels = None if about["labels"] is None else _labels(about["labels"])
@@ -200,7 +200,7 @@ def _labels(stored: Any) -> np.ndarray:
     """Labels in the type they had: all texts, all whole numbers or all fractions, no two alike."""
     kinds = {type(label) for label in stored} if isinstance(stored, list) else set()
     if kinds not in ({str}, {int}, {float}) or len(set(stored)) < len(stored) or len(stored) < 2:
-        raise CheckpointError("The checkpoint's labels are no list of classes: train it again.")
+        raise CheckpointError("The checkpoint's labels are not a list of classes: train it again.")
     if kinds != {int}:
         return np.array(stored)
     large = max(stored) >= 2**63

@@ -34,10 +34,10 @@ class Output:
                 )
             return
         if self.resume and self.fresh:
-            raise InvalidInputError("--resume and --fresh exclude each other.")
+            raise InvalidInputError("--resume and --fresh cannot be used together.")
         if checkpoints.exists(self.folder) and not (self.resume or self.fresh):
             raise InvalidInputError(
-                f"There is a checkpoint in {self.folder}: add --resume to go on from it or --fresh "
+                f"There is a checkpoint in {self.folder}: add --resume to continue it or --fresh "
                 "to replace it."
             )
         self._before = checkpoints.describe(self.folder)
@@ -71,13 +71,13 @@ class Output:
     def after_interruption(self) -> str:
         """What is left of a training that was stopped."""
         if self.folder is None:
-            return "Nothing was kept: with --output a stopped training can go on."
+            return "Nothing was kept: with --output a stopped training can be resumed."
         now = checkpoints.describe(self.folder)
         if now is None:
             return "No epoch was finished, so nothing was kept."
         if now == self._before and self.fresh:
             return f"No epoch was finished; the checkpoint in {self.folder} is as it was."
-        return f"Epoch {epoch_of(now)} is kept in {self.folder}: repeat with --resume to go on."
+        return f"Epoch {epoch_of(now)} is saved in {self.folder}: repeat with --resume to continue."
 
 
 @contextmanager
@@ -114,6 +114,9 @@ def epoch_of(text: str) -> int:
     return json.loads(text)["training"]["epoch"]
 
 
+_BEFORE = {"patience": 0}
+"""What checkpoints of earlier versions were trained with and do not say."""
+
 HISTORY = ("epoch", "loss", "free_steps", "nudged_steps", "validation")
 """What every row of a checkpoint's history has at least."""
 
@@ -128,7 +131,7 @@ def _check_history(found: Checkpoint, folder: Path) -> None:
         or [row["epoch"] for row in rows] != list(range(1, found.training.epoch + 1))
     ):
         raise CheckpointError(
-            f"The checkpoint in {folder} does not say what its epochs measured: start anew with "
+            f"The checkpoint in {folder} does not say what its epochs measured: start over with "
             "--fresh."
         )
 
@@ -144,7 +147,7 @@ def check_same(
     new = {**plan, "model": checkpoints.encode(predictor.model.config())}  # type: ignore[operator]
     for part, settings in new.items():
         for key, value in settings.items() if isinstance(settings, dict) else [(part, settings)]:
-            known = old.get(part, {})
+            known = old.get(part, {} if isinstance(settings, dict) else _BEFORE.get(part))
             stored = known.get(key) if isinstance(known, dict) else known
             longer = (
                 key == "epochs"
@@ -153,6 +156,6 @@ def check_same(
             )
             if stored != value and not longer:
                 raise CheckpointError(
-                    f"The checkpoint in {folder} was begun with {key} = {stored}, not {value}: go "
-                    "on with the same settings, or start anew with --fresh."
+                    f"The checkpoint in {folder} was begun with {key} = {stored}, not {value}: "
+                    "continue with the same settings, or start over with --fresh."
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench import sklearn_table as bench
-from toreqprop.evidence import environment
+
+if TYPE_CHECKING:
+    from toreqprop.bench import sklearn_table as bench
 
 
 def sklearn(
@@ -36,6 +37,9 @@ def sklearn(
       toreqprop sklearn
       toreqprop sklearn iris diabetes --seeds 5
     """
+    from toreqprop.bench import sklearn_table as bench
+    from toreqprop.evidence import environment
+
     chosen = bench.select(data)
     used = tuple(range(seed, seed + seeds))
     found: list[bench.Comparison] = []
@@ -73,6 +77,8 @@ def describe_command(data: list[str], seeds: int, seed: int) -> str:
 
 
 def _table(found: list[bench.Comparison]) -> Table:
+    from toreqprop.bench import sklearn_table as bench
+
     shown = Table(
         "data", "features", "EqProp", "MLP", "gap", "bound", "",
         title="mean accuracy in % or R² over folds and seeds, both at defaults",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,11 +13,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench import layered_speed as layered_bench
-from toreqprop.bench import scaling as scaling_bench
-from toreqprop.bench import speed as bench
-from toreqprop.bench.deq_baseline import deq_available
-from toreqprop.plots.style import need_matplotlib
+
+if TYPE_CHECKING:
+    from toreqprop.bench import scaling as scaling_bench
+    from toreqprop.bench import speed as bench
 
 
 def speed(
@@ -52,6 +51,11 @@ def speed(
       toreqprop speed --scaling
       toreqprop speed --layered
     """
+    from toreqprop.bench import scaling as scaling_bench
+    from toreqprop.bench import speed as bench
+    from toreqprop.bench.deq_baseline import deq_available
+    from toreqprop.plots.style import need_matplotlib
+
     if against not in (None, "torchdeq"):
         raise typer.BadParameter(f'--against knows "torchdeq", not {against!r}.')
     if against and not deq_available():
@@ -100,6 +104,8 @@ def _layered(
     radius: float | None, tol: float | None, rounds: int, seed: int, output: Path, as_json: bool
 ) -> None:
     """Measure stacks, and print and keep the table."""
+    from toreqprop.bench import layered_speed as layered_bench
+
     usual = layered_bench.Setup(rounds=rounds, seed=seed)
     setup = replace(
         usual,
@@ -136,6 +142,8 @@ def _layered(
 
 
 def _speed_table(table: bench.SpeedTable) -> Table:
+    from toreqprop.bench import speed as bench
+
     names = [t.name for t in table.rows[0].timings]
     shown = Table(
         "batch, in, hidden", "target", *names, "steps", "residual", "of peak",

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
-from toreqprop import checkpoint as checkpoints
-from toreqprop.checkpoint import NETWORKS, Checkpoint
-from toreqprop.cli import networks, samples
-from toreqprop.cli.numpy_training import train_reference
-from toreqprop.cli.predictor import Predictor, describe, labels_of, predictor_for
-from toreqprop.cli.resume import Output, check_same
-from toreqprop.cli.samples import Samples
-from toreqprop.cli.training_log import TrainingLog
+from toreqprop.cli import names
+from toreqprop.cli.defaults import Choice, choose, exhausted
 from toreqprop.errors import InvalidInputError
-from toreqprop.gradients import ESTIMATORS
-from toreqprop.solvers import SOLVERS
-from toreqprop.tasks.tables import read_table
-from toreqprop.training import Epoch, TrainerState, TrainingConfig, fit
+from toreqprop.table_defaults import CLASSES, NUMBERS
+
+if TYPE_CHECKING:
+    from toreqprop.cli.predictor import Predictor
+    from toreqprop.cli.resume import Output
+    from toreqprop.cli.samples import Samples
+    from toreqprop.training import Epoch, TrainerState, TrainingConfig
 
 
-def _starting(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Shell completion of a registered name."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+def _usual(name: str) -> str:
+    kinds = dict.fromkeys(getattr(each, name) for each in (CLASSES, NUMBERS))
+    return f"By default {getattr(Choice(), name)}, for files {' or '.join(map(str, kinds))}."
 
 
 FILE_FRACTION = 0.2
@@ -62,19 +57,22 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="A model's name (see `toreqprop info`).", autocompletion=_starting(NETWORKS)
+            help="A model's name (see `toreqprop info`).",
+            autocompletion=names.starting(names.MODELS),
         ),
     ] = "looped",
-    hidden: Annotated[int, typer.Option(help="Neurons of a hidden layer.")] = 128,
+    hidden: Annotated[
+        int | None, typer.Option(help=f"Neurons of a hidden layer. {_usual('hidden')}")
+    ] = None,
     layers: Annotated[int | None, typer.Option(help="Hidden layers, where it can vary.")] = None,
     gradient: Annotated[
         str | None,
-        typer.Option(help="Estimator by name.", autocompletion=_starting(ESTIMATORS)),
+        typer.Option(help="Estimator by name.", autocompletion=names.starting(names.ESTIMATORS)),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Strength of the nudge.")] = None,
     solver: Annotated[
         str | None,
-        typer.Option(help="Solver by name.", autocompletion=_starting(SOLVERS)),
+        typer.Option(help="Solver by name.", autocompletion=names.starting(names.SOLVERS)),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
@@ -85,16 +83,30 @@ def train(
     device: Annotated[
         Path | None, typer.Option(help="TOML file of a chip: train in place, on it.")
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 30,
-    batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 64,
+    epochs: Annotated[
+        int | None, typer.Option(help=f"Passes over the training data. {_usual('epochs')}")
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            help="Stop after so many epochs without a lower validation loss, 0 never; by default "
+            f"{CLASSES.patience} for files whose --epochs is not given."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help=f"Samples per step. {_usual('batch_size')}")
+    ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Step size of the optimizer.")] = None,
-    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="L2 penalty; some for files, none for tasks by default.")
+    ] = None,
     schedule: Annotated[str, typer.Option(help="Learning rate: constant or cosine.")] = "constant",
     output: Annotated[
         Path | None, typer.Option(help="Folder of the checkpoint, written after every epoch.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in --output, if any.")
+        bool,
+        typer.Option("--resume", help="Continue from the checkpoint in --output, if there is one."),
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Replace the checkpoint in --output.")
@@ -105,9 +117,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Train by equilibrium propagation (or backpropagation, to compare) and keep the model.
+    """Train by equilibrium propagation (or backpropagation, to compare) and save the model.
 
-    Ended at any moment, the same command with --resume goes on from the last finished epoch, with
+    Ended at any moment, the same command with --resume continues from the last finished epoch, with
     the weights an uninterrupted run would have had, bit for bit.
 
     \b
@@ -119,6 +131,15 @@ def train(
       toreqprop train digits --gradient holomorphic --solver anderson
       toreqprop train digits --model hopfield --device chip.toml --beta 0.2
     """
+    import torch
+
+    from toreqprop.cli import networks, samples
+    from toreqprop.cli.numpy_training import train_reference
+    from toreqprop.cli.predictor import labels_of, predictor_for
+    from toreqprop.cli.resume import Output
+    from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.training import TrainingConfig
+
     started = time.perf_counter()
     networks.check_network(model)
     where = Output(output, resume, fresh)
@@ -126,6 +147,16 @@ def train(
     fraction = _fraction(data, validation_fraction)
     found = _read(data, target, drop or [], regression, fraction, full, data_dir, seed)
     labels = labels_of(found)
+    asked = {
+        "hidden": hidden, "epochs": epochs, "batch_size": batch_size, "patience": patience,
+        "learning_rate": learning_rate, "weight_decay": weight_decay, "beta": beta,
+        "radius": radius,
+    }  # fmt: skip
+    usual = choose(
+        asked, model, len(found.train[0]),
+        table=not samples.is_task(data), numbers=found.regression,
+        held_out=found.validation is not None,
+    )  # fmt: skip
     if kernel == "numpy":
         if (
             model != "looped"
@@ -141,31 +172,32 @@ def train(
                 "classes and without --model, --gradient, --solver, --device, --output and "
                 "--tensorboard."
             )
-        with TrainingLog(f"{found.name}, NumPy", epochs, 0, None) as log:
+        with TrainingLog(f"{found.name}, NumPy", usual.epochs, 0, None) as log:
             result = train_reference(
-                found, labels, hidden, epochs, batch_size, learning_rate, beta, radius, seed, log
-            )
+                found, labels, usual.hidden, usual.epochs, usual.batch_size, learning_rate,
+                beta, radius, seed, log,
+            )  # fmt: skip
     else:
         options: dict[str, Any] = {
-            "gradient": networks.estimator(gradient or "centered", beta)
-            if gradient or beta is not None
+            "gradient": networks.estimator(gradient or "centered", beta if gradient else usual.beta)
+            if gradient or usual.beta is not None
             else None,
             "solver": networks.solver(solver) if solver else None,
-            "radius": radius,
+            "radius": usual.radius,
             "tol": tol,
             "max_steps": max_steps,
             "kernel": kernel,
         }
         width = 1 if labels is None else len(labels)
         torch.manual_seed(seed)
-        net = networks.build(model, found.train[0].shape[1], hidden, width, layers, options)
+        net = networks.build(model, found.train[0].shape[1], usual.hidden, width, layers, options)
         if device is not None:
             net = networks.placed(net, device, beta)
         config = TrainingConfig(
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=1e-3 if learning_rate is None else learning_rate,
-            weight_decay=weight_decay,
+            epochs=usual.epochs,
+            batch_size=usual.batch_size,
+            learning_rate=1e-3 if usual.learning_rate is None else usual.learning_rate,
+            weight_decay=usual.weight_decay,
             schedule=schedule,  # type: ignore[arg-type]
             seed=seed,
         )
@@ -173,6 +205,7 @@ def train(
             "training": asdict(config),
             "data": {"name": found.name, "sha256": found.sha256, "full": full},
             "validation_fraction": fraction,
+            "patience": usual.patience,
         }
         with where.locked():
             predictor = predictor_for(found, net, labels)
@@ -193,6 +226,8 @@ def train(
 
 
 def _fraction(data: str, asked: float | None) -> float:
+    from toreqprop.cli import samples
+
     fraction = (0.0 if samples.is_task(data) else FILE_FRACTION) if asked is None else asked
     if not 0 <= fraction < 1:
         raise InvalidInputError(
@@ -211,6 +246,9 @@ def _read(
     data_dir: Path | None,
     seed: int,
 ) -> Samples:
+    from toreqprop.cli import samples
+    from toreqprop.tasks.tables import read_table
+
     if not samples.is_task(data):
         if full or data_dir is not None:
             raise InvalidInputError(
@@ -233,6 +271,13 @@ def _train(
     where: Output,
     tensorboard: Path | None,
 ) -> dict[str, Any]:
+    from toreqprop import checkpoint as checkpoints
+    from toreqprop.checkpoint import Checkpoint
+    from toreqprop.cli.predictor import describe
+    from toreqprop.cli.resume import check_same
+    from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.training import fit
+
     earlier = where.earlier()
     history: list[dict[str, Any]] = []
     state: TrainerState | None = None
@@ -248,15 +293,17 @@ def _train(
         f"{found.name}, {checkpoints.network_name(model)}", config.epochs, done, tensorboard
     ) as log:
 
-        def on_epoch(epoch: Epoch) -> None:
+        def on_epoch(epoch: Epoch) -> bool:
             row = {**asdict(epoch), "validation": None}
             # Wall-clock times would make equal trainings differ; accuracy is measured here.
             del row["seconds"], row["accuracy"]
             if found.validation is not None:
                 scores = predictor.scores(found.validation)
                 row["validation"] = scores["r2" if found.regression else "accuracy"]
+                row["validation_loss"] = scores["rmse" if found.regression else "loss"]
             history.append(row)
             log.epoch(row)
+            return exhausted(history, plan["patience"])
 
         def on_checkpoint(after: TrainerState) -> None:
             if where.folder is not None:
@@ -264,16 +311,17 @@ def _train(
                 checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
 
         try:
-            fit(
-                model,
-                predictor.inputs(found.train[0]),
-                predictor.targets(found.train[1]),
-                config,
-                loss=predictor.loss,
-                on_epoch=on_epoch,
-                on_checkpoint=on_checkpoint,
-                resume=state,
-            )
+            if not exhausted(history, plan["patience"]):
+                fit(
+                    model,
+                    predictor.inputs(found.train[0]),
+                    predictor.targets(found.train[1]),
+                    config,
+                    loss=predictor.loss,
+                    on_epoch=on_epoch,
+                    on_checkpoint=on_checkpoint,
+                    resume=state,
+                )
         except KeyboardInterrupt:
             log.say(where.after_interruption())
             raise
@@ -298,6 +346,6 @@ def _show(result: dict[str, Any]) -> None:
         f"{steps}, {result['seconds']:.1f} s"
     )
     if result["checkpoint"] is None:
-        console.print("The model was not kept: add --output FOLDER.", style="dim")
+        console.print("The model was not saved: add --output FOLDER.", style="dim")
     else:
         console.print(f"Checkpoint: {result['checkpoint']}")

@@ -134,7 +134,8 @@ def tune(
     except KeyboardInterrupt:
         kept = len(journal.found)
         console.print(
-            f"{kept} finished searches are kept; the same command does the rest.", markup=False
+            f"{kept} finished searches are saved; run the same command again for the rest.",
+            markup=False,
         )
         raise
     if not failed:

@@ -84,7 +84,7 @@ def verify(
     flags = {"quick": quick, "intermediate": intermediate, "full": full}
     asked = [name for name, flag in flags.items() if flag]
     if len(asked) > 1:
-        raise InvalidInputError(f"--{asked[0]} and --{asked[1]} exclude each other.")
+        raise InvalidInputError(f"--{asked[0]} and --{asked[1]} cannot be used together.")
     level = asked[0] if asked else "quick"
     todo, _ = plan(numbers, require or [], level, seed, seeds, self_test)
     display = Display(console)

@@ -65,6 +65,7 @@ from toreqprop.energies.pooling import (
     Pooling,
     SoftPooling,
 )
+from toreqprop.energies.recurrent_map import MapEnergy, MapParams, SymmetricKernel
 from toreqprop.energies.stack import Skip, StackEnergy
 from toreqprop.energies.system import PairSystem, System
 from toreqprop.energies.tight_ball import (
@@ -106,6 +107,8 @@ __all__ = [
     "LinearCoupling",
     "LinearNudge",
     "Logistic",
+    "MapEnergy",
+    "MapParams",
     "MaxPoolCoupling",
     "MaxPooling",
     "MeanCoupling",
@@ -126,6 +129,7 @@ __all__ = [
     "StackEnergy",
     "Symmetric",
     "SymmetricBall",
+    "SymmetricKernel",
     "System",
     "Tanh",
     "TightBall",

@@ -115,6 +115,10 @@ class ContrastiveEstimator(GradientEstimator):
         """What one backward pass uses; itself, unless it leaves something to chance."""
         return self
 
+    def tempered(self, found: Solution, direction: State, weight: Tensor) -> Tensor:
+        """What each sample counts, (batch,): ``weight``, unless some are to count for less."""
+        return weight
+
     @property
     def coefficient(self) -> float:
         """Of half the difference of the two gradients: ``2/(β₁ − β₂)``."""
@@ -132,11 +136,12 @@ class ContrastiveEstimator(GradientEstimator):
         drawn = self.drawn()
         coefficient = drawn.coefficient
         direction, weight, largest = measured(cotangent, coefficient)
-        pairs = as_pairs(drawn.contrast(problem, free, lambda beta: LinearNudge(direction, beta)))
+        found = drawn.contrast(problem, free, lambda beta: LinearNudge(direction, beta))
+        pairs, weight = as_pairs(found), self.tempered(found, direction, weight)
         if abs(coefficient) * largest <= torch.finfo(weight.dtype).max:
             return field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
         # One over β left the range of floats where the gradient, which is linear in it, may not.
-        _, weight, _ = measured(cotangent)
+        weight = self.tempered(found, direction, measured(cotangent)[1])
         parts = field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
         return tuple(None if g is None else coefficient * g for g in parts)
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from toreqprop import checks
+from toreqprop.energies.system import sample_norm
 from toreqprop.gradients.base import ContrastiveEstimator, check_beta
 from toreqprop.private_generator import noise
+from toreqprop.solution import Solution, State
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,17 @@ class CenteredEP(ContrastiveEstimator):
     arithmetic that is the same; on a chip on which the second phase differs from the first (an
     offset, a drift), a bias becomes noise that averages out. The draw comes from the generator of
     `fit`, or torch's global one elsewhere.
+
+    ``max_gain`` limits what one sample counts. A sample's gain is how far its equilibrium moves
+    over how hard it is pushed, ``‖shift‖/‖β·direction‖``, about one over its distance from a
+    bifurcation; next to one, or where a phase has not settled, it has no bound, and one sample
+    outweighs the batch. Where it is above ``max_gain`` the sample counts that much less; the
+    gradient of the others is untouched. None sets no limit.
     """
 
     beta: float = 0.01
     swap: bool = False
+    max_gain: float | None = None
     order: ClassVar[int | None] = 2
     bias: ClassVar[str] = "O(β²)"
     paper: ClassVar[str] = "Laborieux et al. 2021"
@@ -60,6 +70,8 @@ class CenteredEP(ContrastiveEstimator):
     def __post_init__(self) -> None:
         check_beta(self.beta)
         checks.flag("swap", self.swap)
+        if self.max_gain is not None:
+            checks.number("max_gain", self.max_gain, 0, above=True, typical="2 to 20")
 
     @property
     def betas(self) -> tuple[float, float]:
@@ -69,6 +81,14 @@ class CenteredEP(ContrastiveEstimator):
         if self.swap and bool(torch.rand((), generator=noise()) < 0.5):
             return _Reversed(self.beta)
         return self
+
+    def tempered(self, found: Solution, direction: State, weight: Tensor) -> Tensor:
+        if self.max_gain is None:
+            return weight
+        moved, pushed = sample_norm(found.shift), self.beta * sample_norm(direction)
+        # A sample without a loss is not pushed, and counts nothing anyway.
+        share = self.max_gain * pushed / moved.clamp_min(torch.finfo(moved.dtype).tiny)
+        return weight * share.clamp_max(1.0)
 
 
 @dataclass(frozen=True)

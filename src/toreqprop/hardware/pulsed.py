@@ -224,7 +224,7 @@ class PulsedUpdates(torch.optim.Optimizer):
         """Go on where another optimizer of the same devices stood."""
         if not isinstance(state_dict, Mapping) or "noise" not in state_dict:
             raise InvalidInputError(
-                "This is no state of PulsedUpdates: give what its state_dict() returned."
+                "This is not a state of PulsedUpdates: give what its state_dict() returned."
             )
         kept = [{name: group[name] for name in KEPT} for group in self.param_groups]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "noise"})

@@ -1,4 +1,4 @@
-"""How the loops are compiled: strictly as written, and kept where that is possible."""
+"""How the loops are compiled: strictly as written, kept where that is possible, and with a word."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import multiprocessing
 from typing import Any
 
 import numba
+from numba.core import event
+
+_log = logging.getLogger("toreqprop")
+_alone = multiprocessing.parent_process() is None
+"""What every worker would repeat is said by the first process alone."""
 
 
 def _probe() -> None:
@@ -18,10 +23,10 @@ def _can_cache() -> bool:
     try:
         numba.njit(cache=True)(_probe)
     except RuntimeError:
-        if multiprocessing.parent_process() is None:  # said once, not by every worker
-            logging.getLogger("toreqprop").warning(
+        if _alone:
+            _log.warning(
                 "Compiled code cannot be kept, as neither the package nor the home folder can be "
-                "written: it is compiled anew in every process. To change that, set "
+                "written: it is compiled again in every process. To change that, set "
                 "NUMBA_CACHE_DIR."
             )
         return False
@@ -29,3 +34,23 @@ def _can_cache() -> bool:
 
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "cache": _can_cache()}
+
+
+class _Announcement(event.Listener):
+    """Says once that the first step takes longer: numba announces what is not in its cache."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not self.said and function.__module__.startswith("toreqprop."):
+            self.said = True
+            again = "the next process finds it ready" if OPTIONS["cache"] else "in this process"
+            _log.warning("Compiling the loops for this processor, which takes seconds: %s.", again)
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+if _alone:
+    event.register("numba:compile", _Announcement())

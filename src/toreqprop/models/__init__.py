@@ -6,6 +6,7 @@ from toreqprop.models.backprop_conv import BackpropConvNet
 from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
 from toreqprop.models.converted import Block, ConvertedNetwork, convert
+from toreqprop.models.equilibrium_map import EquilibriumMap
 from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
@@ -19,6 +20,7 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "looped": LoopedMLP,
     "hopfield": HopfieldMLP,
     "conv": HopfieldConvNet,
+    "map": EquilibriumMap,
     "transformer": EquilibriumTransformer,
     "converted": ConvertedNetwork,
     "resistive": ResistiveMLP,
@@ -31,6 +33,7 @@ __all__ = [
     "BackpropMLP",
     "Block",
     "ConvertedNetwork",
+    "EquilibriumMap",
     "EquilibriumModel",
     "EquilibriumTransformer",
     "HopfieldConvNet",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from toreqprop.gradients import CenteredEP
 from toreqprop.models import EquilibriumModel, LoopedMLP, ResistiveMLP
 from toreqprop.private_generator import drawing_from
 from toreqprop.sklearn.scaling import Scaling
+from toreqprop.table_defaults import CLASSES, TableDefaults
 
 FLOATS = (np.float64, np.float32)
 
@@ -28,24 +29,25 @@ FLOATS = (np.float64, np.float32)
 class EqPropEstimator(BaseEstimator):
     """What classifier and regressor share: parameters, the training loop, early stopping.
 
-    The defaults of ``learning_rate`` and ``alpha`` were chosen by validation on generated data
-    (`make_classification`, `make_moons`, `make_friedman1`, `make_regression`) and part of MNIST's
-    training images, among about ten pairs. No candidate was scored on the data sets of ``toreqprop
-    sklearn``, but the search began because earlier defaults fell short there, on raw iris.
+    The defaults are those of every small table (`toreqprop.table_defaults`): ``hidden_size``,
+    ``learning_rate``, ``alpha`` and ``max_iter`` left at None are what was chosen for classes, or
+    for numbers.
     """
+
+    _defaults: ClassVar[TableDefaults]
 
     def __init__(
         self,
-        hidden_size: int = 100,
+        hidden_size: int | None = None,
         *,
-        beta: float = 0.05,
-        radius: float = 0.3,
-        learning_rate: float = 3e-3,
-        alpha: float = 1.0,
+        beta: float = CLASSES.beta,
+        radius: float = CLASSES.radius,
+        learning_rate: float | None = None,
+        alpha: float | None = None,
         batch_size: int | str = "auto",
-        max_iter: int = 200,
+        max_iter: int | None = None,
         tol: float = 1e-4,
-        n_iter_no_change: int = 10,
+        n_iter_no_change: int = CLASSES.patience,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         standardize: bool = True,
@@ -92,11 +94,11 @@ class EqPropEstimator(BaseEstimator):
     def _check_parameters(self) -> None:
         checks.choice("network", self.network, ("looped", "resistive"))
         for name in ("hidden_size", "max_iter", "n_iter_no_change"):
-            checks.whole_number(name, getattr(self, name), 1)
+            checks.whole_number(name, self._setting(name), 1)
         for name in ("alpha", "tol"):
-            checks.number(name, getattr(self, name), 0)
+            checks.number(name, self._setting(name), 0)
         for name in ("learning_rate", "beta", "radius", "relaxation_tol"):
-            checks.number(name, getattr(self, name), 0, above=True)
+            checks.number(name, self._setting(name), 0, above=True)
         if not (isinstance(self.batch_size, str) and self.batch_size == "auto") and not (
             isinstance(self.batch_size, Integral) and self.batch_size >= 1
         ):
@@ -114,6 +116,14 @@ class EqPropEstimator(BaseEstimator):
                     f"{name} must be True or False, got {checks.shown(getattr(self, name))}."
                 )
 
+    def _setting(self, name: str) -> Any:
+        """A parameter, or where it is None what was chosen for tables of this kind."""
+        given = getattr(self, name)
+        if given is not None:
+            return given
+        called = {"hidden_size": "hidden", "max_iter": "epochs"}
+        return getattr(self._defaults, called.get(name, name))
+
     def _start(self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
         """A new network, its optimizer and scaling, from this data's dtype and random_state."""
         self._random = check_random_state(self.random_state)
@@ -124,14 +134,15 @@ class EqPropEstimator(BaseEstimator):
         with drawing_from(torch.Generator().manual_seed(seed)):
             self.model_ = self._network(x.shape[1])
         self.model_ = self.model_.to(self._dtype)
-        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=float(self.learning_rate))
+        rate = float(self._setting("learning_rate"))
+        self._optimizer = torch.optim.Adam(self.model_.parameters(), lr=rate)
         self.loss_curve_: list[float] = []
         self.validation_scores_: list[float] | None = [] if self.early_stopping else None
         self.n_iter_ = 0
         self.t_ = 0
 
     def _network(self, features: int) -> EquilibriumModel:
-        hidden, outputs = int(self.hidden_size), self._outputs()
+        hidden, outputs = int(self._setting("hidden_size")), self._outputs()
         gradient, tol = CenteredEP(float(self.beta)), float(self.relaxation_tol)
         if self.network == "resistive":
             return ResistiveMLP([features, hidden, outputs], gradient=gradient, tol=tol)
@@ -154,18 +165,20 @@ class EqPropEstimator(BaseEstimator):
 
     def _epoch(self, x: Tensor, target: Tensor, weight: Tensor) -> float:
         """One pass of shuffled minibatches; the mean loss."""
-        size = min(200, len(x)) if self.batch_size == "auto" else int(self.batch_size)
+        size = (
+            min(CLASSES.batch_size, len(x)) if self.batch_size == "auto" else int(self.batch_size)
+        )
         order = torch.arange(len(x))
         if size < len(x):
             order = torch.from_numpy(self._random.permutation(len(x)))
-        total = 0.0
+        total, alpha = 0.0, self._setting("alpha")
         for batch in order.split(size):
             self._optimizer.zero_grad()
             losses = self._losses(self.model_(x[batch]), target[batch])
             share = weight[batch]
             loss = (share * losses).sum() / share.sum()
             penalty = sum((p.square().sum() for p in self._weights()), x.new_zeros(()))
-            (loss + 0.5 * self.alpha / float(share.sum()) * penalty).backward()
+            (loss + 0.5 * alpha / float(share.sum()) * penalty).backward()
             self._optimizer.step()
             total += float(loss.detach()) * float(share.sum())
             self.t_ += len(batch)
@@ -194,7 +207,7 @@ class EqPropEstimator(BaseEstimator):
             weight = None if weight is None else weight[train]
         tensors = self._tensors(x, target, weight)
         best, since, kept_weights = np.inf, 0, None
-        for _ in range(int(self.max_iter)):
+        for _ in range(int(self._setting("max_iter"))):
             loss = self._epoch(*tensors)
             self.loss_curve_.append(loss)
             self.n_iter_ += 1
@@ -219,7 +232,8 @@ class EqPropEstimator(BaseEstimator):
             if since >= self.n_iter_no_change:
                 break
         else:
-            _warn_not_converged(int(self.max_iter))
+            if self.max_iter is not None:  # else it is as many as were found to be best
+                _warn_not_converged(int(self.max_iter))
         if kept_weights is not None:
             self.model_.load_state_dict(kept_weights)
         self.loss_ = self.loss_curve_[-1]

@@ -15,13 +15,15 @@ from torch.nn import functional as F
 from toreqprop.errors import InvalidInputError
 from toreqprop.sklearn.base import FLOATS, EqPropEstimator
 from toreqprop.sklearn.scaling import Scaling
+from toreqprop.table_defaults import CLASSES, NUMBERS
 
 
 class EqPropClassifier(ClassifierMixin, EqPropEstimator):
     """A classifier trained by equilibrium propagation, with `MLPClassifier`'s conventions.
 
     Args:
-        hidden_size: neurons of the hidden layer.
+        hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``
+            and ``max_iter``, is what was chosen on validation folds of small tables.
         beta: strength of the nudge.
         radius: bound on the recurrent spectral norm.
         learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step
@@ -31,7 +33,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         early_stopping, validation_fraction: stop by a held-out score instead of the loss.
         standardize: scale features to mean zero and variance one, inside the estimator.
         relaxation_tol: relative residual of the relaxations.
-        warm_start: go on from the last fit.
+        warm_start: continue from the last fit.
         random_state: seed or generator; an integer reproduces a fit exactly.
         verbose: print every pass.
         network: "looped", or "resistive" for a circuit of conductances, which has no radius and
@@ -41,6 +43,8 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         model_: the trained network. classes_, n_features_in_, feature_names_in_, n_iter_,
         loss_curve_, loss_, best_loss_, validation_scores_, best_validation_score_: as usual.
     """
+
+    _defaults = CLASSES
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EqPropClassifier:
         """Train on X (samples, features) and labels y (samples,)."""
@@ -107,6 +111,8 @@ class EqPropRegressor(RegressorMixin, EqPropEstimator):
     Parameters as for `EqPropClassifier`; with ``standardize`` the target is scaled as well. Several
     targets at once, y of shape (samples, targets), are predicted together.
     """
+
+    _defaults = NUMBERS
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EqPropRegressor:
         """Train on X (samples, features) and numbers y (samples,) or (samples, targets)."""

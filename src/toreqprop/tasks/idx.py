@@ -22,7 +22,7 @@ def parse_idx(content: bytes, dimensions: int, name: str = "the file") -> np.nda
     if len(content) < 4 or magic != expected:
         raise InvalidInputError(
             f"{name} starts with the magic number 0x{magic:08x}, expected 0x{expected:08x}: "
-            f"it is no idx file of unsigned bytes in {dimensions} dimension(s)."
+            f"it is not an idx file of unsigned bytes in {dimensions} dimension(s)."
         )
     header = 4 + 4 * dimensions
     if len(content) < header:

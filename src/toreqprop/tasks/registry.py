@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from toreqprop.checks import shown
 from toreqprop.errors import InvalidInputError
-from toreqprop.tasks import acrobot, cartpole, digits, fashion, mnist
+from toreqprop.tasks import acrobot, cartpole, cifar10, digits, fashion, mnist
 from toreqprop.tasks.control import Policy
 from toreqprop.tasks.dataset import Dataset
 from toreqprop.tasks.images import file_names
@@ -19,6 +19,7 @@ class Task:
 
     `environment` and `expert` are set for control tasks: the gymnasium id to roll a clone out in,
     and the policy it was cloned from. `needs` names the data files that may have to be fetched.
+    One that is not `standard` is no row of the benchmark, and its files are fetched by name alone.
     """
 
     name: str
@@ -27,12 +28,14 @@ class Task:
     environment: str | None = None
     expert: Policy | None = None
     needs: tuple[str, ...] = ()
+    standard: bool = True
 
 
 _ALL = (
     Task("digits", "Digits 8x8", digits.load),
     Task("mnist", "MNIST", mnist.load, needs=file_names("mnist")),
     Task("fashion", "Fashion-MNIST", fashion.load, needs=file_names("fashion")),
+    Task("cifar10", "CIFAR-10", cifar10.load, needs=file_names("cifar10"), standard=False),
     Task("cartpole", "CartPole-BC", cartpole.load, cartpole.ENVIRONMENT, cartpole.expert),
     Task("acrobot", "Acrobot-BC", acrobot.load, acrobot.ENVIRONMENT, acrobot.expert),
 )

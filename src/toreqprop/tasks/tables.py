@@ -115,7 +115,7 @@ def _read_rows(path: Path, content: bytes) -> tuple[list[str], list[list[str]], 
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not text in UTF-8: save it as CSV UTF-8.") from None
     if "\0" in text:
-        raise InvalidInputError(f"{path} has NUL characters and is no text: save it as CSV UTF-8.")
+        raise InvalidInputError(f"{path} has NUL characters and is not text: save it as CSV UTF-8.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, lines = [], []
     try:
@@ -199,7 +199,7 @@ def _target(
             raise InvalidInputError(f"{where} has {len(cell)} characters, too long for a label.")
         if number is not None and not math.isfinite(number):
             raise InvalidInputError(
-                f"{where} is {cell}, which is no finite number: remove the row."
+                f"{where} is {cell}, which is not a finite number: remove the row."
             )
     found = np.array(cells)
     return found, None if None in numbers else np.array(numbers, np.float64)

@@ -1,0 +1,202 @@
+"""The runs of the maze study: kept in a file, searched for their rates, rendered as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toreqprop.atomic import write_atomically
+from toreqprop.bench.mazes import METHODS, Run, Setup, build, run, score, split, train
+from toreqprop.errors import InvalidInputError
+from toreqprop.tasks.mazes import BRANCHING
+
+Key = tuple[str, str, int]
+"""Task, method and seed of a run."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """How each task was trained, and the runs."""
+
+    setups: dict[str, Setup]
+    runs: list[Run]
+
+    def of(self, task: str, method: str) -> list[Run]:
+        return [r for r in self.runs if (r.task, r.method) == (task, method)]
+
+
+def measure(
+    setups: dict[str, Setup],
+    keys: Iterable[Key],
+    path: Path,
+    on_run: Callable[[Run], None] = lambda found: None,
+) -> list[Run]:
+    """A run for each key; those in the file already are kept, new ones are added to it.
+
+    Raises:
+        InvalidInputError: the file's runs were trained another way, or it is no such file.
+    """
+    kept = load(path) if path.exists() else Study({}, [])
+    if any(setups.get(task, setup) != setup for task, setup in kept.setups.items()):
+        raise InvalidInputError(f"{path} holds runs of another setup: choose another --output.")
+    done = {(r.task, r.method, r.seed): r for r in kept.runs}
+    found = []
+    for task, method, seed in keys:
+        if (task, method, seed) not in done:
+            done[task, method, seed] = run(setups[task], method, seed)
+            used = {**kept.setups, **{t: setups[t] for t, _, _ in done if t in setups}}
+            content = {
+                "setups": {name: asdict(setup) for name, setup in used.items()},
+                "runs": [asdict(r) for r in done.values()],
+            }
+            write_atomically(path, json.dumps(content, indent=1))
+        found.append(done[task, method, seed])
+        on_run(found[-1])
+    return found
+
+
+def load(path: Path) -> Study:
+    """What a file holds.
+
+    Raises:
+        InvalidInputError: it is no such file.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        setups = {name: Setup(**_tuples(values)) for name, values in content["setups"].items()}
+        return Study(setups, [Run(**_tuples(r)) for r in content["runs"]])
+    except (ValueError, TypeError, KeyError, AttributeError, OSError):
+        raise InvalidInputError(
+            f"{path} holds no runs that can be read: remove it, or choose another --output."
+        ) from None
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+
+
+def search(setup: Setup, method: str, seed: int, factor: float) -> dict[str, Any]:
+    """One trial on validation mazes at so many times the rate of the setup: what was tried, and the
+    percentages that came out."""
+    updates, rate = setup.recipe(method)
+    rate *= factor
+    data = split(setup, seed, validation=True)
+    model = build(setup, method, seed)
+    trained = train(setup, model, data.train, seed, updates, rate)
+    scores = [score(model, found) for found in data.scored]
+    return {
+        "task": setup.task,
+        "method": method,
+        "seed": seed,
+        "rate": rate,
+        "nudge": "normalised",
+        "settled_only": False,
+        "cooperative": True,
+        "branching": BRANCHING,
+        "beta": setup.beta,
+        "max_gain": setup.max_gain,
+        "coupling": setup.coupling,
+        "bias": setup.bias,
+        "tol": setup.tol,
+        "max_steps": setup.max_steps,
+        "updates": updates,
+        "sides": setup.sides,
+        "exact": [exact for exact, _, _ in scores],
+        "cells": [cells for _, cells, _ in scores],
+        **asdict(trained),
+    }
+
+
+def render_markdown(found: Study) -> str:
+    """One row for each task and method: means over the seeds, the worst seed in brackets."""
+    sides = next(iter(found.setups.values())).sides
+    heads = " | ".join(f"{side}x{side}" for side in sides)
+    lines = [
+        f"| task | network | parameters | seeds | {heads} | smallest cosine | certified |",
+        "|---|---|---|---|" + "---|" * len(sides) + "---|---|",
+    ]
+    for task in found.setups:
+        for method in METHODS:
+            own = found.of(task, method)
+            if own:
+                lines.append(_row(task, method, own, len(sides)))
+    return "\n".join(lines)
+
+
+def _row(task: str, method: str, own: list[Run], sides: int) -> str:
+    columns = [[r.exact[k] for r in own] for k in range(sides)]
+    exact = " | ".join(f"{sum(c) / len(c):.1f} ({min(c):g})" for c in columns)
+    cosines = [r.cosine for r in own if r.cosine is not None]
+    cosine = f"{min(cosines):.4f}" if cosines else "–"
+    passed = [r.certified for r in own if r.certified is not None]
+    certified = f"{sum(passed)} of {len(passed)}" if passed else "–"
+    return (
+        f"| {task} | {TITLES[method]} | {own[0].parameters:,} | {len(own)} | {exact} | {cosine} "
+        f"| {certified} |"
+    )
+
+
+def sentences(found: Study) -> list[str]:
+    """Of the map trained by EP: the worst seed at each size, certificates, and what it took."""
+    lines = []
+    for task, setup in found.setups.items():
+        own = found.of(task, "ep")
+        if not own:
+            continue
+        worst = ", ".join(
+            f"{min(r.exact[k] for r in own):g} % at {side}x{side}"
+            for k, side in enumerate(setup.sides)
+        )
+        passed = sum(bool(r.certified) for r in own)
+        seconds = sum(r.seconds for r in own) / len(own)
+        side, counts = setup.sides[-1], ", ".join(map(str, setup.counts))
+        lines.append(
+            f"* **{task}**: on the worst of {len(own)} seeds {worst} of {counts} test "
+            f"mazes; {passed} of {len(own)} certified around the last epoch, in which "
+            f"{sum(r.unsettled or 0 for r in own)} relaxations of all seeds did not settle; "
+            f"{setup.updates} updates of {setup.batch} mazes, {seconds:.0f} s of processor time; "
+            f"the slowest {side}x{side} maze settled in {max(r.steps[-1] for r in own):,} steps."
+        )
+    return lines
+
+
+def render_trials(trials: list[dict[str, Any]]) -> list[str]:
+    """Every trial on validation mazes, in the order they were made."""
+    lines = [
+        "| task | network | seed | kernel, bias at first | cooperative | nudge | steps, tolerance "
+        "| updates, rate | branching | exact % by side |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for t in trials:
+        exact = ", ".join(f"{side}: {e:g}" for side, e in zip(t["sides"], t["exact"], strict=True))
+        lines.append(
+            f"| {t['task']} | {TITLES[t['method']]} | {t['seed']} | {t['coupling']:g}, "
+            f"{t['bias']:g} | {'yes' if t['cooperative'] else 'no'} | {_nudge(t)} "
+            f"| {t['max_steps']}, {t['tol']:g} | {t['updates']}, {t['rate']:.3g} "
+            f"| {t['branching']:g} | {exact or 'stopped early'} |"
+        )
+    return lines
+
+
+def _nudge(trial: dict[str, Any]) -> str:
+    """How the gradient was estimated, in a few words."""
+    if trial["method"] != "ep":
+        return "–"
+    words = f"β = {trial['beta']:g}, {trial['nudge']}"
+    if trial["max_gain"] is not None:
+        words += f", gain ≤ {trial['max_gain']:g}"
+    return words + (", settled samples alone" if trial["settled_only"] else "")
+
+
+TITLES = {
+    "ep": "map, EP",
+    "implicit": "map, implicit gradient",
+    "unrolled": "map, through the relaxation",
+    "uncoupled": "map without its kernel",
+    "plain-3": "feed-forward, 3 layers",
+    "plain-6": "feed-forward, 6 layers",
+    "plain-12": "feed-forward, 12 layers",
+}

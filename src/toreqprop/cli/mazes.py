@@ -1,0 +1,97 @@
+"""``toreqprop mazes``: networks trained on small mazes, asked about large ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from toreqprop import checks
+from toreqprop.cli import names
+
+if TYPE_CHECKING:
+    from toreqprop.bench import maze_study
+
+FACTORS = (1 / 3, 1.0, 3.0)
+"""What `--search` multiplies a method's rate by."""
+
+
+def mazes(
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.MAZE_TASKS)}; by default both."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(names.MAZE_METHODS)}; by default all."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 5,
+    output: Annotated[
+        Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
+    ] = Path("results/mazes.json"),
+    search: Annotated[
+        Path | None,
+        typer.Option(help="Try three rates on validation mazes instead; lines are added to it."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Train on 9x9 mazes by EP and otherwise, test on sizes up to 65x65, and print the table.
+
+    \b
+    Examples:
+      toreqprop mazes
+      toreqprop mazes --method ep --seeds 1
+      toreqprop mazes --method plain-12 --search results/mazes_search.jsonl --seed 7
+    """
+    import torch
+
+    from toreqprop.bench import maze_study
+    from toreqprop.bench.mazes import METHODS, SETUPS
+    from toreqprop.tasks.mazes import MAZE_TASKS
+
+    for name in task or ():
+        checks.choice("task", name, MAZE_TASKS)
+    for name in method or ():
+        checks.choice("method", name, METHODS)
+    torch.set_num_threads(1)
+    keys = [
+        (name, how, number)
+        for how in method or METHODS
+        for number in range(seed, seed + seeds)
+        for name in task or MAZE_TASKS
+    ]
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        if search is not None:
+            trials = _search(keys, search, progress)
+            typer.echo(json.dumps(trials, indent=2 if as_json else None))
+            return
+        bar = progress.add_task("training", total=len(keys))
+        runs = maze_study.measure(SETUPS, keys, output, lambda run: progress.advance(bar))
+    if as_json:
+        typer.echo(json.dumps([asdict(run) for run in runs], indent=2))
+        return
+    used = {name: setup for name, setup in SETUPS.items() if name in (task or MAZE_TASKS)}
+    typer.echo(maze_study.render_markdown(maze_study.Study(used, runs)))
+
+
+def _search(keys: list[maze_study.Key], path: Path, progress: Progress) -> list[dict[str, object]]:
+    """Every run at three rates, each trial a line of the file once it is done."""
+    from toreqprop.bench import maze_study
+    from toreqprop.bench.mazes import SETUPS
+
+    bar = progress.add_task("searching", total=len(FACTORS) * len(keys))
+    found = []
+    for task, method, seed in keys:
+        for factor in FACTORS:
+            trial = maze_study.search(SETUPS[task], method, seed, factor)
+            with path.open("a") as file:
+                file.write(json.dumps(trial) + "\n")
+            found.append(trial)
+            progress.advance(bar)
+    return found

@@ -1,0 +1,29 @@
+"""The names that help and completion show, known without loading PyTorch.
+
+Each is the list of a registry; `tests/test_first_contact.py` holds them against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+MODELS = (
+    "looped", "hopfield", "conv", "map", "transformer", "converted", "resistive", "chip", "backprop",
+)  # fmt: skip
+ESTIMATORS = (
+    "one_sided", "centered", "random_sign", "holomorphic", "continual", "vector_field",
+    "contrastive", "coupled", "recurrent_backprop", "implicit", "unrolled",
+)  # fmt: skip
+SOLVERS = ("fixed_point", "gradient_descent", "anderson", "gauss_seidel")
+EXAMPLE_NETWORKS = ("lenet", "vgg", "mixer", "residual", "depthwise", "sequence")
+MAZE_TASKS = ("maze-reach", "maze-path")
+MAZE_METHODS = ("ep", "implicit", "unrolled", "uncoupled", "plain-3", "plain-6", "plain-12")
+DEPTH_TASKS = ("mnist", "fashion")
+DEPTH_NETWORKS = ("looped", "2", "4", "8")
+DEVICE_METHODS = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
+DATA_VARIABLE = "TOREQPROP_DATA"
+
+
+def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Shell completion of a known name."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,84 @@
+"""The study of mazes: runs are kept, controls are what they say, validation is not the test."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from toreqprop.bench import maze_study
+from toreqprop.bench.mazes import METHODS, Setup, build, split
+from toreqprop.cli import mazes as command
+from toreqprop.errors import InvalidInputError
+from toreqprop.models import EquilibriumMap
+
+SMALL = Setup(
+    "maze-reach", updates=3, rate=0.02, bias=-0.3, mazes=32, plain_updates=3, batch=8, max_steps=20,
+    sides=(9, 11), counts=(4, 3),
+)  # fmt: skip
+KEYS = [("maze-reach", method, 42) for method in METHODS]
+
+
+def test_every_method_runs_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mazes.json"
+    runs = maze_study.measure({"maze-reach": SMALL}, KEYS, path)
+    assert [r.method for r in runs] == list(METHODS)
+    assert all(len(r.exact) == len(r.cells) == len(r.steps) == 2 for r in runs)
+    by_method = {r.method: r for r in runs}
+    assert by_method["ep"].parameters == 230
+    assert by_method["uncoupled"].parameters == 230 - 144
+    assert by_method["uncoupled"].steps == (2, 2)  # nothing spreads
+    assert by_method["ep"].certified is not None
+    assert by_method["unrolled"].certified is None
+    assert by_method["plain-12"].unsettled is None
+    monkeypatch.setattr(maze_study, "run", lambda *_: pytest.fail("a run was repeated"))
+    assert maze_study.measure({"maze-reach": SMALL}, KEYS, path) == runs
+    kept = maze_study.load(path)
+    table = maze_study.render_markdown(kept)
+    assert "worst of 1 seeds" in maze_study.sentences(kept)[0]
+    assert table.count("\n") == 1 + len(METHODS)
+    with pytest.raises(InvalidInputError, match="another setup"):
+        maze_study.measure({"maze-reach": replace(SMALL, updates=4)}, KEYS, path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"setups": {}, "runs": [{}]}'])
+def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "mazes.json"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match="remove it"):
+        maze_study.measure({"maze-reach": SMALL}, KEYS, path)
+
+
+def test_no_maze_is_in_two_parts() -> None:
+    test, held = (split(SMALL, 0, validation=v) for v in (False, True))
+    assert torch.equal(torch.from_numpy(test.train.x), torch.from_numpy(held.train.x))
+    parts = [test.train, test.scored[0], held.scored[0]]
+    walls = [{image[0].tobytes() for image in part.x} for part in parts]
+    assert not walls[0] & (walls[1] | walls[2])
+    assert walls[1] != walls[2]
+
+
+def test_the_methods_begin_alike() -> None:
+    weights = []
+    for method in ("ep", "implicit", "unrolled"):
+        model = build(SMALL, method, 0)
+        assert isinstance(model, EquilibriumMap)
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+def test_a_search_adds_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SETUPS", {"maze-reach": SMALL})
+    for _ in range(2):
+        command.mazes(
+            ["maze-reach"], ["uncoupled"], seeds=1, search=tmp_path / "search.jsonl", as_json=True
+        )
+    lines = (tmp_path / "search.jsonl").read_text().splitlines()
+    rates = [json.loads(line)["rate"] for line in lines]
+    assert len(maze_study.render_trials([json.loads(line) for line in lines])) == 2 + 6
+    assert len(lines) == 6
+    assert rates[:3] == rates[3:] == sorted(set(rates))
