@@ -1,7 +1,8 @@
 # Two commands do everything on a fresh machine with Python, pip and make:
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
-# The tests run the circuit simulator ngspice, which `make test` installs where it is missing.
+# The tests run the circuit simulator ngspice, which `make test` installs where it is missing, and
+# look at pages in Chromium and Node where these are installed.
 # `make results` says which results are of other code than what is here.
 # `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
 # environment.
@@ -22,6 +23,7 @@ test: lint types tests
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m tests.docs.look_at_site site
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -21,4 +21,6 @@ teq=venv/bin/toreqprop
 "$teq" train digits --epochs 2 --output run
 "$teq" evaluate run digits
 "$teq" predict run digits --output predictions.csv
+"$teq" play --no-open --out play.html # the page and its networks are in the wheel
+"$teq" play run --no-open --out run.html
 echo "The wheel $(basename dist/*.whl) installs and trains."

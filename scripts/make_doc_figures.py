@@ -11,6 +11,7 @@ from pathlib import Path
 
 import draw_circuit
 import draw_mazes
+import draw_settling
 import pulsed_devices
 import torch
 
@@ -81,6 +82,7 @@ MAZES = ("maze-front",)
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
     draw_circuit.main(folder)
+    draw_settling.draw(folder)  # maze, maze-narrow, settling
     draw_mazes.main(folder)
     pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)

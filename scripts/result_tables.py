@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import front_page
+
 from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
@@ -16,6 +18,7 @@ from toreqprop.sealed import read_sealed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+NETWORKS = ROOT / "src" / "toreqprop" / "play" / "networks"
 
 Report = dict[str, Any]
 
@@ -23,6 +26,14 @@ Report = dict[str, Any]
 def load(name: str) -> Report:
     """One file of results."""
     return json.loads((RESULTS / name).read_text())
+
+
+def play_records() -> dict[str, Report]:
+    """The records in the checkpoints of `toreqprop play`."""
+    return {
+        name: json.loads((NETWORKS / name / "checkpoint.json").read_text())["about"]["play"]
+        for name in ("digits", "hidden", "maze")
+    }
 
 
 def speed_table() -> list[str]:
@@ -475,6 +486,9 @@ def mazes_gain_table() -> list[str]:
 
 
 BLOCKS = {
+    "front-tasks": lambda: front_page.tasks_table(load),
+    "play": lambda: front_page.play_table(play_records()),
+    "front-circuits": lambda: front_page.circuits_picture(load),
     "tables": tables_table,
     "zoo": zoo_table,
     "tables-search": tables_search,

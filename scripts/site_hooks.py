@@ -16,6 +16,8 @@ from mkdocs.structure.files import File, Files
 
 from toreqprop.bench.reports import page as benchmark_html
 from toreqprop.bench.reports import render as render_benchmark
+from toreqprop.play.page import page as play_page
+from toreqprop.play.page import shipped_data
 from toreqprop.verify.report_files import page as verification_html
 from toreqprop.verify.report_files import render as render_verification
 
@@ -32,6 +34,7 @@ STATIC = (
     "speed.json",
     "memory.json",
     "beta_sweep.json",
+    "play/search.jsonl",
 )
 
 
@@ -206,6 +209,10 @@ BUILT: dict[str, Callable[[], str]] = {
 """Files of the site that are no pages of it: reports with figures, and every number."""
 
 
+PLAY = "play/index.html"
+"""Where the page of `toreqprop play` goes: a page of its own, outside the theme."""
+
+
 def static_uri(name: str) -> str:
     """Where a file of results goes."""
     return f"results/{name}"
@@ -220,6 +227,8 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     for name in STATIC:
         uri = static_uri(name)
         files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))
+    play = play_page(shipped_data())
+    files.append(File.generated(config, PLAY, content=play))
     return files
 
 

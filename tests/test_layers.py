@@ -14,6 +14,7 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"verify"},
     {"bench"},
+    {"play"},
     {"evidence", "zoo"},
     {"exporting", "hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},

@@ -44,6 +44,27 @@ def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
         assert (ROOT / "results" / name).is_file()
 
 
+def test_the_first_page_is_one_click_from_the_page_to_play_with(hooks: ModuleType) -> None:
+    first = (ROOT / "docs" / "index.md").read_text()
+    assert first.count(f'href="{hooks.PLAY}') >= 2  # the button, and the strip
+    table = hooks.tables.BLOCKS["front-tasks"]()
+    assert "\n".join(table) in first
+    rows = [line for line in table if re.search(r"\([+−]\d+\.\d\d … [+−]\d+\.\d\d\)", line)]
+    assert len(rows) == 5  # every task, with its interval
+    place = json.loads((ROOT / "results" / "circuits" / "in_situ.json").read_text())["summary"]
+    for name in ("deployed", "in_place"):
+        assert f"{100 * place[name]['mean']:.1f} %" in first
+
+
+def test_the_strips_are_drawn_from_the_networks(hooks: ModuleType) -> None:
+    """The captions and the shapes; colours may differ by a rounding."""
+    drawing = importlib.import_module("draw_settling")
+    for name, picture in drawing.DRAWN.items():
+        kept, fresh = (ROOT / "docs" / "figures" / f"{name}.svg").read_text(), picture()
+        for part in (r">([^<]+)</text>", r"<circle|<rect", r'viewBox="[^"]+"'):
+            assert re.findall(part, kept) == re.findall(part, fresh)
+
+
 def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> None:
     def turned(uri: str, text: str) -> str:
         page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))

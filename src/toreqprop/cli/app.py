@@ -25,6 +25,7 @@ from toreqprop.cli import (
     info,
     mazes,
     memory,
+    play,
     plot,
     predict,
     sklearn,
@@ -123,6 +124,7 @@ app.command()(memory.memory)
 app.command()(sklearn.sklearn)
 app.command()(tables.tables)
 app.command()(info.info)
+app.command()(play.play)
 app.command()(doctor.doctor)
 app.command()(benchmark.benchmark)
 app.command()(tune.tune)

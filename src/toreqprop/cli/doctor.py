@@ -47,7 +47,8 @@ PACKAGES = {
     "statsmodels": ("benchmark and verification reports", "bench"),
     "jinja2": ("benchmark and verification reports", "bench"),
     "joblib": ("searches over tables", "bench"),
-    "pooch": ("fetching MNIST and Fashion-MNIST", "bench"),
+    "pooch": ("fetching MNIST, Fashion-MNIST and CIFAR-10", "bench"),
+    "pillow": ("the pictures of CIFAR-10", "bench"),
     "tqdm": ("progress of downloads", "bench"),
     "gymnasium": ("the control tasks", "bench"),
     "optuna": ("toreqprop tune", "tune"),
@@ -60,7 +61,7 @@ PACKAGES = {
 }
 """Distributions, what needs them, and the extra that installs them; None is a requirement."""
 
-MODULES = {"scikit-learn": "sklearn"}
+MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 """Where a distribution and the module it holds have different names."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 MODELS = (
-    "looped", "hopfield", "conv", "map", "transformer", "converted", "resistive", "chip", "backprop",
+    "looped", "hopfield", "conv", "map", "transformer", "converted", "resistive", "chip",
+    "backprop",
 )  # fmt: skip
 ESTIMATORS = (
     "one_sided", "centered", "random_sign", "holomorphic", "continual", "vector_field",

@@ -1,0 +1,1 @@
+"""A page one can play with: a network that settles, in the browser."""
