@@ -486,7 +486,7 @@ def mazes_gain_table() -> list[str]:
 
 
 BLOCKS = {
-    "front-tasks": lambda: front_page.tasks_table(load),
+    "front-tasks": lambda: front_page.tasks_table(load, BENCHMARK),
     "play": lambda: front_page.play_table(play_records()),
     "front-circuits": lambda: front_page.circuits_picture(load),
     "tables": tables_table,

@@ -193,6 +193,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 LINKS = {
     "results/verification/quick/verification_notebook.md": "results/verification.md",
+    "results/benchmark/quick/benchmark.md": "results/benchmark.md",
     "results/benchmark/full/benchmark.md": "results/benchmark.md",
     "results/": "results/",
     "CONTRIBUTING.md": "contributing.md",

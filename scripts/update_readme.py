@@ -34,8 +34,8 @@ def benchmark_table(report: dict[str, Any]) -> list[str]:
         "",
         f"{report['conclusion']} Test accuracy on sets that no seed trains on; *norm* of the "
         "recurrence after training; *recurrence cut*: what the accuracy changes by without it. "
-        "[Report](results/benchmark/full/benchmark.md), "
-        "[every figure](results/benchmark/full/benchmark.json).",
+        f"[Report](results/{BENCHMARK.replace('.json', '.md')}), "
+        f"[every figure](results/{BENCHMARK}), by `{report['command']}`.",
     ]
 
 

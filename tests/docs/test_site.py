@@ -22,7 +22,7 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
     texts = {uri: page() for uri, page in hooks.PAGES.items()}
-    report = json.loads((ROOT / "results/benchmark/full/benchmark.json").read_text())
+    report = json.loads((ROOT / "results" / hooks.tables.BENCHMARK).read_text())
     for row in report["rows"]:
         shown = f"{row['arms']['ep']['accuracy']['mean']:.2f}"
         assert shown in texts["results/index.md"]
@@ -70,7 +70,7 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> 
         page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
         return hooks.on_page_markdown(text, page=page)
 
-    report = "[a](../results/benchmark/full/benchmark.md)"
+    report = "[a](../results/benchmark/quick/benchmark.md)"
     assert turned("limits.md", report) == "[a](results/benchmark.md)"
     notebook = "[a](../../results/verification/quick/verification_notebook.md)"
     assert turned("how-to/csv.md", notebook) == "[a](../results/verification.md)"
