@@ -21,7 +21,7 @@ def tasks_table(load: Load, benchmark: str) -> list[str]:
     lines += [" | ".join(["", *row, ""]).strip() for row in _task_rows(report)]
     return [
         *lines, "",
-        "Mean test accuracy on sets that no seed trains on; the gap is EP minus the stronger of two "
+        "Mean test accuracy on sets no seed trains on; the gap is EP minus the stronger of two "
         "feed-forward baselines, in points, with the interval of the paired difference. "
         "[All rows, tests and controls](../results/benchmark/quick/benchmark.md).",
     ]  # fmt: skip
