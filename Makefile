@@ -3,6 +3,7 @@
 #   make test         set up .venv, lint, check types and run the tests
 # The tests run the circuit simulator ngspice, which `make test` installs where it is missing, and
 # look at pages in Chromium and Node where these are installed.
+# `make results` says which results are of other code than what is here.
 # `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
 # environment.
 PYTHON ?= python3
@@ -10,10 +11,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark test docs lint types tests ngspice wheel clean
+.PHONY: benchmark results test docs lint types tests ngspice wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
+
+results: $(STAMP)
+	$(BIN)/python scripts/stale_results.py
 
 test: lint types tests
 

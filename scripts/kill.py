@@ -46,11 +46,13 @@ def whole_files(folder: Path) -> Digest:
 
 
 def of_benchmark(folder: Path) -> Digest:
-    return without_times(json.loads((folder / "benchmark.json").read_text()))
+    return without_times(
+        json.loads((folder / "benchmark/quick-partial/benchmark.json").read_text())
+    )
 
 
 def of_verification(folder: Path) -> Digest:
-    report = json.loads((folder / "verification.json").read_text())
+    report = json.loads((folder / "verification/quick-partial/verification.json").read_text())
     return {
         "hash": report["reproducibility"]["hash"],
         "tracks": [(t["number"], t["status"], t["hash"]) for t in report["tracks"]],

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 import toreqprop as teq
 from toreqprop import tasks
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 from toreqprop.hardware import PRESETS, PulsedDevice, PulsedUpdates, SoftBounds, TikiTaka
 from toreqprop.plots import plain_style, save
 from toreqprop.plots.style import BLUE, VERMILION, finish, new_figure

@@ -11,9 +11,8 @@ from typing import Any
 import front_page
 
 from toreqprop.bench import maze_study
-from toreqprop.bench.bounds import BOUNDS
 from toreqprop.bench.hardware import report as device_report
-from toreqprop.bench.rows import title
+from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
 from toreqprop.sealed import read_sealed
 
@@ -76,41 +75,6 @@ def layered_speed_table() -> list[str]:
         f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the "
         "first ratio is of median processor times, the second of best wall times.",
     ]  # fmt: skip
-
-
-def layered_table() -> list[str]:
-    """Step times of layered networks over backpropagation's."""
-    lines = ["| sizes | backprop, ms | TorEqProp, ms | ratio |", "|---|---|---|---|"]
-    for row in load("layered.json")["rows"]:
-        sizes = "-".join(map(str, row["sizes"]))
-        times = f"{row['backprop_milliseconds']:.1f} | {row['milliseconds']:.1f}"
-        lines.append(f"| {sizes} | {times} | {row['ratio']:.2f} |")
-    return lines
-
-
-def depth_table() -> list[str]:
-    """What a training step of a deep stack takes."""
-    lines = ["| hidden layers | ms a step | ms a layer | free sweeps | nudged sweeps |"]
-    lines.append("|---|---|---|---|---|")
-    for p in load("layered.json")["depth"]:
-        lines.append(
-            f"| {p['layers']} | {p['milliseconds']:.0f} | {p['per_layer']:.1f} | "
-            f"{p['free_steps']:.0f} | {p['nudged_steps']:.0f} |"
-        )
-    return lines
-
-
-def deepest_sentence() -> list[str]:
-    """How the deepest stack learned."""
-    found = load("layered.json")
-    run = found["deepest"]
-    return [
-        f"A step's time grows as the depth to the power {found['growth_exponent']:.2f}.",
-        f"The network with {run['layers']} hidden layers reached {run['test_accuracy']:.2%} on the",
-        f"test images of digits (chance {run['chance']:.2%}) in {run['epochs']} epochs; the",
-        "smallest cosine of any tensor's gradient with the exact one was",
-        f"{run['cosine_before']:.4f} before and {run['cosine_after']:.4f} after training.",
-    ]
 
 
 def convolutional_table() -> list[str]:
@@ -213,42 +177,73 @@ def memory_table() -> list[str]:
     return lines
 
 
-def accuracy_table(name: str) -> list[str]:
-    """EP next to backpropagation, with what it took."""
+BENCHMARK = next(
+    name
+    for level in ("full", "quick")
+    if (RESULTS / (name := f"benchmark/{level}/benchmark.json")).exists()
+)
+"""The report that pages are written from: the full one, or the quick one until there is one."""
+
+VERDICTS = {
+    "EQUIVALENT": "equivalent within ±{margin:g}",
+    "WORSE": "worse",
+    "BETTER": "better",
+    "NOT SHOWN": "not shown (±{margin:g})",
+}
+
+
+def verdict(row: Report) -> str:
+    """The verdict on a row, with its margin, and a real difference where there is one."""
+    text = VERDICTS[row["verdict"]].format(margin=row["margin"])
+    real = row["verdict"] == "EQUIVALENT" and row["difference_p"] < 0.05
+    return f"{text}, but not equal" if real else text
+
+
+def accuracy_table() -> list[str]:
+    """EP next to the stronger baseline, with what it took."""
     lines = [
-        "| Task | Backpropagation | EP | Gap, points | Training time, EP / backpropagation |",
-        "|---|---|---|---|---|",
+        "| Task | Seeds | Stronger baseline | EP | Gap, points | Verdict | Time, EP / baseline |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for task in load(name)["tasks"]:
-        if task["status"] == "NOT RUN":
-            lines.append(f"| {task['title']} | not run | not run | | |")
-            continue
-        scores = [_percent(task["models"][m]["accuracy"]) for m in ("backprop", "ep")]
-        gap, ratio = task["comparison"]["gap"]["mean"], task["timing"]["ratio"]
-        lines.append(f"| {task['title']} | {scores[0]} | {scores[1]} | {gap:+.2f} | {ratio:.1f}× |")
+    found = load(BENCHMARK)
+    for row in found["rows"]:
+        scores = [percent(row["arms"][arm]["accuracy"]) for arm in (row["against"], "ep")]
+        gap = row["comparison"]["gap"]["mean"]
+        lines.append(
+            f"| {row['title']} | {len(row['seeds'])} | {scores[0]} | {scores[1]} | {gap:+.2f} "
+            f"| {verdict(row)} | {row['ratio']:.1f}× |"
+        )
+    for row in found["not_run"]:
+        lines.append(f"| {row['title']} | | not run | not run | | | |")
     return lines
 
 
-def _percent(summary: Report) -> str:
+def percent(summary: Report) -> str:
+    """``97.04 ± 0.35 %``."""
     spread = "" if summary["sd"] is None else f" ± {summary['sd']:.2f}"
     return f"{summary['mean']:.2f}{spread} %"
 
 
 def bounds_table() -> list[str]:
     """What every row of the benchmark must reach."""
-    lines = ["| row | accuracy (%) | gap (points) | return of the clone |", "|---|---|---|---|"]
-    for entry, bound in BOUNDS.items():
-        row, full = entry.removesuffix("-full"), entry.endswith("-full")
-        reach = "" if bound.policy_return is None else f"{bound.policy_return:g}"
-        if bound.below_expert is not None:
-            reach = f"the expert's less {bound.below_expert:g}"
-        lines.append(f"| {title(row, full)} | {bound.accuracy:.1f} | {bound.gap:.1f} | {reach} |")
+    lines = [
+        "| row | network | seeds (full) | accuracy (%) | margin (points) | return of the clone |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in ROWS:
+        reach = "" if row.policy_return is None else f"{row.policy_return:g}"
+        if row.below_expert is not None:
+            reach = f"the expert's less {row.below_expert:g}"
+        lines.append(
+            f"| {row.title} (`{row.name}`) | {row.network}, {row.hidden} | {row.seeds} "
+            f"| {row.accuracy:.1f} | ±{row.margin:g} | {reach} |"
+        )
     return lines
 
 
 def transformer_table() -> list[str]:
     """What the transformers of Track 14 learned, every seed by itself."""
-    (track,) = load("verification-transformer/verification.json")["tracks"]
+    (track,) = load("verification/transformer/verification.json")["tracks"]
     trained, clock = track["tables"][:2]
     lines = [
         f"{trained['title']}:",
@@ -289,42 +284,35 @@ def bias_table() -> list[str]:
 
 def no_nudge_sentence() -> list[str]:
     """How far random features get: the reason why small tasks prove little."""
-    report = load("benchmark.json")
+    report = load(BENCHMARK)
     control = next(c for c in report["controls"] if c["name"] == "no-nudge")
-    task = next(t for t in report["tasks"] if t["task"] == control["task"])
-    random = control["models"]["ep"]["accuracy"]["mean"]
-    trained = task["models"]["ep"]["accuracy"]["mean"]
+    row = next(r for r in report["rows"] if r["title"] == control["title"])
+    random, trained = control["accuracy"]["ep"]["mean"], row["arms"]["ep"]["accuracy"]["mean"]
     return [
-        f"On {task['title']} a network whose hidden weights never change, with only the readout "
+        f"On {row['title']} a network whose hidden weights never change, with only the readout "
         f"trained, reaches {random:.2f} %; the trained one {trained:.2f} %."
     ]
 
 
-def gap_sentences() -> list[str]:
-    """The gaps whose interval lies on one side of zero, each way."""
-    lines = []
-    for task in load("benchmark.json")["tasks"]:
-        gap = task.get("comparison", {}).get("gap", {"low": None})
-        if gap["low"] is None or gap["low"] <= 0 <= gap["high"]:
-            continue
-        side = "behind" if gap["mean"] < 0 else "ahead of"
-        lines.append(
-            f"* {task['title']}: EP is {side} backpropagation by {abs(gap['mean']):.2f} points, "
-            f"95 % interval of the gap [{gap['low']:+.2f}, {gap['high']:+.2f}]."
-        )
-    return lines or ["* None: every interval includes zero."]
+def insights() -> list[str]:
+    """What the benchmark's figures say, the unwelcome first."""
+    found = load(BENCHMARK)
+    return [f"{n}. {line}" for n, line in enumerate(filter(None, found["insights"]), 1)]
 
 
-def seeds_sentence(name: str) -> list[str]:
-    """How many seeds stand behind a table."""
-    seeds = load(name)["seeds"]
-    listed = ", ".join(str(s) for s in seeds)
-    return [f"Seed{'s' if len(seeds) > 1 else ''} {listed}."]
+def benchmark_source() -> list[str]:
+    """Where the benchmark's figures come from."""
+    found = load(BENCHMARK)
+    return [
+        f"By `{found['command']}` at commit `{found['commit']}`, "
+        f"{found['timing']['started'][:10]}; test sets that no seed trains on, and the stronger of "
+        "two feed-forward baselines."
+    ]
 
 
 def conditions() -> list[str]:
     """What all of this was measured on."""
-    found = load("benchmark.json")["environment"]
+    found = load(BENCHMARK)["environment"]
     torch = found["packages"]["torch"]
     return [
         f"Measured with torch {torch} and Python {found['python']} on {found['cores']} cores of "
@@ -498,7 +486,7 @@ def mazes_gain_table() -> list[str]:
 
 
 BLOCKS = {
-    "front-tasks": lambda: front_page.tasks_table(load),
+    "front-tasks": lambda: front_page.tasks_table(load, BENCHMARK),
     "play": lambda: front_page.play_table(play_records()),
     "front-circuits": lambda: front_page.circuits_picture(load),
     "tables": tables_table,
@@ -527,11 +515,9 @@ BLOCKS = {
     "speed": speed_table,
     "speed-layered": layered_speed_table,
     "memory": memory_table,
-    "accuracy": lambda: accuracy_table("benchmark.json"),
-    "accuracy-full": lambda: accuracy_table("full-data/benchmark.json"),
-    "gaps": gap_sentences,
-    "seeds": lambda: seeds_sentence("benchmark.json"),
-    "seeds-full": lambda: seeds_sentence("full-data/benchmark.json"),
+    "accuracy": accuracy_table,
+    "insights": insights,
+    "benchmark-source": benchmark_source,
     "bias": bias_table,
     "bounds": bounds_table,
     "no-nudge": no_nudge_sentence,

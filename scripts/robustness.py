@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.environment import environment
+from toreqprop.evidence import environment
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "robustness"

@@ -14,26 +14,23 @@ import notebooks
 import result_tables as tables
 from mkdocs.structure.files import File, Files
 
+from toreqprop.bench.reports import page as benchmark_html
 from toreqprop.bench.reports import render as render_benchmark
 from toreqprop.play.page import page as play_page
 from toreqprop.play.page import shipped_data
+from toreqprop.verify.report_files import page as verification_html
 from toreqprop.verify.report_files import render as render_verification
 
 ROOT, RESULTS = tables.ROOT, tables.RESULTS
-FULL, IMAGES, TRANSFORMER = (
-    f"verification-{name}/verification.json" for name in ("full", "images", "transformer")
+QUICK, FULL, IMAGES, TRANSFORMER = (
+    f"verification/{name}/verification.json" for name in ("quick", "full", "images", "transformer")
 )
-"""Reports of longer verifications than the one that `toreqprop verify` does unasked."""
+"""Reports of what `toreqprop verify` does unasked, and of longer verifications."""
 
 STATIC = (
     "beta_sweep.svg",
     "memory.svg",
     "speed_scaling.svg",
-    "layered_depth.svg",
-    "benchmark.html",
-    "verification.html",
-    "benchmark.json",
-    "verification.json",
     "speed.json",
     "memory.json",
     "beta_sweep.json",
@@ -42,7 +39,8 @@ STATIC = (
 
 
 def benchmark_page() -> str:
-    page = render_benchmark("benchmark.md.j2", tables.load("benchmark.json"))
+    page = render_benchmark("benchmark.md.j2", tables.load(tables.BENCHMARK))
+    page = page.replace("](../../../docs/estimators.md)", "](../estimators.md)")
     return page + elsewhere("benchmark")
 
 
@@ -51,12 +49,8 @@ def elsewhere(name: str) -> str:
     return f"\n\nWith figures: [one page]({name}-report.html). Every number: [JSON]({name}.json).\n"
 
 
-def full_data_page() -> str:
-    return render_benchmark("benchmark.md.j2", tables.load("full-data/benchmark.json"))
-
-
 def verification_page() -> str:
-    return verification_of("verification.json") + elsewhere("verification")
+    return verification_of(QUICK) + elsewhere("verification")
 
 
 def verification_of(name: str) -> str:
@@ -79,17 +73,17 @@ def overview_page() -> str:
         "",
         "## Accuracy next to backpropagation",
         "",
-        *tables.accuracy_table("benchmark.json"),
+        *tables.insights(),
         "",
-        "[Full report](benchmark.md); on all images:",
+        *tables.accuracy_table(),
         "",
-        *tables.accuracy_table("full-data/benchmark.json"),
+        "[Full report](benchmark.md).",
         "",
         *tables.no_nudge_sentence(),
         "",
         "## Verification",
         "",
-        f"Smoke Test: {outcome('verification.json')} [Each with its evidence](verification.md).",
+        f"Smoke Test: {outcome(QUICK)} [Each with its evidence](verification.md).",
         "",
         f"Full, five seeds: {outcome(FULL)} [The evidence](verification-full.md). All images, five "
         f"seeds: {outcome(IMAGES)} [The evidence](verification-images.md).",
@@ -139,16 +133,10 @@ def deep_page() -> str:
         "",
         "## Layered: `HopfieldMLP`",
         "",
-        "One training step next to that of the feed-forward network of the same sizes, and of "
-        "stacks of growing depth (`HopfieldMLP.deep`), by `python benchmarks/layered.py`:",
+        "One training step next to that of the feed-forward network of the same sizes, couplings "
+        "at their bounds, by `toreqprop speed --layered`; [accuracy against depth](../depth.md):",
         "",
-        *tables.layered_table(),
-        "",
-        *tables.depth_table(),
-        "",
-        *tables.deepest_sentence(),
-        "",
-        "![Cost against depth](layered_depth.svg)",
+        *tables.layered_speed_table(),
         "",
         "## Convolutional: `HopfieldConvNet`",
         "",
@@ -187,7 +175,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/sklearn.md": sklearn_page,
     "results/index.md": overview_page,
     "results/benchmark.md": benchmark_page,
-    "results/full-data.md": full_data_page,
     "results/verification.md": verification_page,
     "results/verification-full.md": lambda: verification_of(FULL),
     "results/verification-images.md": lambda: verification_of(IMAGES),
@@ -205,11 +192,22 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 LINKS = {
-    "results/verification_notebook.md": "results/verification.md",
+    "results/verification/quick/verification_notebook.md": "results/verification.md",
+    "results/benchmark/quick/benchmark.md": "results/benchmark.md",
+    "results/benchmark/full/benchmark.md": "results/benchmark.md",
     "results/": "results/",
     "CONTRIBUTING.md": "contributing.md",
 }
 """Paths in the repository and the pages of the site that show them."""
+
+
+BUILT: dict[str, Callable[[], str]] = {
+    "results/benchmark-report.html": lambda: benchmark_html(tables.load(tables.BENCHMARK)),
+    "results/verification-report.html": lambda: verification_html(tables.load(QUICK)),
+    "results/benchmark.json": lambda: (RESULTS / tables.BENCHMARK).read_text(),
+    "results/verification.json": lambda: (RESULTS / QUICK).read_text(),
+}
+"""Files of the site that are no pages of it: reports with figures, and every number."""
 
 
 PLAY = "play/index.html"
@@ -217,14 +215,16 @@ PLAY = "play/index.html"
 
 
 def static_uri(name: str) -> str:
-    """Where a file of results goes; a page of the site already has the name of its report."""
-    return f"results/{name.replace('.html', '-report.html')}"
+    """Where a file of results goes."""
+    return f"results/{name}"
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the generated pages and the files of results they point to."""
     for uri, page in PAGES.items():
         files.append(File.generated(config, uri, content=page()))
+    for uri, text in BUILT.items():
+        files.append(File.generated(config, uri, content=text()))
     for name in STATIC:
         uri = static_uri(name)
         files.append(File.generated(config, uri, abs_src_path=str(RESULTS / name)))

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 def pytest_configure(config: pytest.Config) -> None:
     """Compile before the workers start: all of them then run the same machine code."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        from toreqprop.bench.runner import warm_up
+        from toreqprop.evidence.runner import warm_up
 
         warm_up()
 

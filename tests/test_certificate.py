@@ -9,7 +9,7 @@ import torch
 
 import toreqprop as teq
 from toreqprop.certificate import Certificate, Reason, certify
-from toreqprop.energies import Gradients
+from toreqprop.energies import Gradients, TightBall
 from toreqprop.gradients import ESTIMATORS, GradientEstimator, Problem
 from toreqprop.solution import State
 
@@ -277,3 +277,26 @@ def test_not_contracting() -> None:
     certificate = certify(model, 0.1 * x, y)
     assert certificate.contraction > 1
     assert Reason.NOT_CONTRACTING in certificate.reasons
+
+
+def test_the_oracle_is_of_the_same_matrix_where_a_backward_pass_moves_it() -> None:
+    """A tight ball's estimate gets better with every backward pass, and the matrix with it: the
+    exact gradient must be taken at the matrix that EP's was."""
+    torch.manual_seed(0)
+    options = {"gradient": teq.CenteredEP(1e-3), "tol": 1e-6, "max_steps": 500}
+    model = teq.LoopedMLP(10, 96, 4, bound="tight", radius=0.95, **options)  # type: ignore[arg-type]
+    frame = torch.linalg.qr(torch.randn(96, 96)).Q
+    with torch.no_grad():  # several directions nearly as long as the longest: slow to tell apart
+        model.recurrent.raw.copy_(frame @ torch.diag(torch.linspace(0.0, 3.0, 96)) @ frame.T)
+        for module in model.modules():
+            if isinstance(module, TightBall):
+                module.steps.fill_(1)  # not its first estimate, which takes longer and is better
+    x, y = torch.randn(16, 10), torch.randint(0, 4, (16,))
+    certificate = certify(model, x, y)
+    before = model.recurrent.weight.detach().clone()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    moved = (model.recurrent.weight.detach() - before).norm() / before.norm()
+    assert moved > 1e-3
+    # What is left is the bias of β and the tolerance, both far below what the matrix moves by.
+    assert certificate.ok, certificate.verdict
+    assert all(abs(t.norm_ratio - 1) < 5e-3 for t in certificate.tensors), certificate.tensors

@@ -44,7 +44,7 @@ def test_the_example_runs_and_learns(
     outcome = runpy.run_path(str(ROOT / "examples" / "convolutional_mnist.py"))
     printed = capsys.readouterr().out
     assert "PASS" in printed
-    assert "accuracy on 360 test images" in printed
+    assert "accuracy on 599 test images" in printed
     assert outcome["right"] > 0.5
     assert outcome["data"].chance < 0.2
 

@@ -15,7 +15,7 @@ LAYERS: list[set[str]] = [
     {"verify"},
     {"bench"},
     {"play"},
-    {"zoo"},
+    {"evidence", "zoo"},
     {"exporting", "hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},

@@ -122,9 +122,9 @@ def test_counts_below_the_least_are_refused(command: list[str]) -> None:
         (b"\xff\xfe", "is not JSON"),
         (b"[1", "is not JSON"),
         (b"[]", "holds no hyperparameters"),
-        (b'{"tasks": []}', "holds no hyperparameters"),
-        (b'{"tasks": {"digits": 3}}', "are not complete"),
-        (b'{"tasks": {"digits": {"hidden": 1}}}', "are not complete"),
+        (b'{"rows": []}', "holds no hyperparameters"),
+        (b'{"rows": {"digits": 3}}', "are not complete"),
+        (b'{"rows": {"digits": {"ep": 1}}}', "are not complete"),
     ],
 )
 def test_a_damaged_file_of_hyperparameters(tmp_path: Path, content: bytes, message: str) -> None:
@@ -137,21 +137,18 @@ def test_a_damaged_file_of_hyperparameters(tmp_path: Path, content: bytes, messa
 @pytest.mark.parametrize(
     ("part", "setting", "value"),
     [
-        (None, "epochs", "many"),
-        (None, "hidden", -1),
         ("ep", "beta", 0),
-        ("ep", "radius", None),
+        ("backprop", "gain", 0),
         ("backprop", "learning_rate", "fast"),
         ("ep", "weight_decay", -1),
         ("ep", "schedule", "slow"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(part: str | None, setting: str, value: Any) -> None:
+def test_a_setting_that_cannot_be_used_is_named(part: str, setting: str, value: Any) -> None:
     content = hyperparameters.read()
-    entry = content["tasks"]["digits"]
-    (entry if part is None else entry[part])[setting] = value
+    content["rows"]["digits"][part][setting] = value
     with pytest.raises(InvalidInputError, match=f"of 'digits' cannot be used: {setting} must be"):
-        hyperparameters.settings("digits", False, content)
+        hyperparameters.settings("digits", content=content)
 
 
 def test_an_altered_file_is_named_when_nothing_else_is_there(

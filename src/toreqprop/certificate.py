@@ -175,8 +175,7 @@ def certify(
     special = None if own is None else own(model, x, y, loss, min_cosine, max_norm_error)
     if special is not None:
         return special
-    with unchanged_buffers(model):
-        return _certificate(model, x, y, loss, min_cosine, max_norm_error)
+    return _certificate(model, x, y, loss, min_cosine, max_norm_error)
 
 
 def _certificate(
@@ -323,7 +322,8 @@ def _estimate(
     dtype = next((model if like is None else like).parameters()).dtype
     start = None if at is None else tuple(s.to(_float64(s)) for s in at.state)
     try:
-        with torch.enable_grad():
+        # A backward pass moves buffers; the next estimate must be of the same network.
+        with unchanged_buffers(model), torch.enable_grad():
             if x.is_floating_point():
                 x = x.detach().clone().requires_grad_()
                 named[INPUT] = x

@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toreqprop.bench.environment import environment
+from toreqprop.bench import plan
+from toreqprop.bench.benchmark import BenchmarkReport, benchmark_report
 from toreqprop.bench.plan import Plan, make_plan
 from toreqprop.bench.reports import write_reports
-from toreqprop.bench.runner import Outcome, run_all
-from toreqprop.bench.store import Store
-from toreqprop.bench.summary import summarise_benchmark
+from toreqprop.bench.run import Run
+from toreqprop.evidence import Outcome, Store, provenance, run_jobs
 
 
-def report_of(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    report = summarise_benchmark(plan, outcome, environment(), "toreqprop benchmark")
-    report["timing"] = {"command_seconds": 1.0, "jobs": 1, "reused_runs": outcome.reused}
-    return report
-
-
-def without_times(value: Any) -> Any:
-    """The same data without any ``timing``."""
-    if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k != "timing"}
-    return [without_times(v) for v in value] if isinstance(value, list) else value
+def report_of(small: Plan, outcome: Outcome[Run]) -> BenchmarkReport:
+    made = provenance(small.command(), 0.0)
+    made["timing"] |= {"jobs": 1, "reused_runs": outcome.reused}
+    return benchmark_report(small, outcome, {}, made)
 
 
 @pytest.fixture(scope="session")
-def small_plan() -> Plan:
-    return make_plan(["digits"], 2, epochs=1)
+def small_plan() -> Iterator[Plan]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "BETAS", (0.001, 1.0))
+        patch.setattr(plan, "MAX_STEPS", (1, 30))
+        yield make_plan(["digits"], seeds=2, epochs=1)
 
 
 @pytest.fixture(scope="session")
-def small_outcome(small_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def small_outcome(small_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Outcome[Run]:
     store = Store(tmp_path_factory.mktemp("two-jobs"))
-    return run_all(small_plan.runs(), store, jobs=2)
+    return run_jobs(small_plan.runs(), store, processes=2)
 
 
 @pytest.fixture(scope="session")
-def small_report(small_plan: Plan, small_outcome: Outcome) -> dict[str, Any]:
+def small_report(small_plan: Plan, small_outcome: Outcome[Run]) -> BenchmarkReport:
     return report_of(small_plan, small_outcome)
 
 
 @pytest.fixture(scope="session")
-def small_folder(small_report: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_folder(small_report: BenchmarkReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    write_reports(small_report, folder)
+    write_reports(small_report.as_dict(), folder)
     return folder
+
+
+@pytest.fixture
+def small_dict(small_report: BenchmarkReport) -> dict[str, Any]:
+    return small_report.as_dict()

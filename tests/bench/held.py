@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
-from toreqprop.bench import runner
-from toreqprop.bench.run import Run
-from toreqprop.bench.store import Store
+from toreqprop.evidence import Job, Record, Store, runner
 
 VARIABLE = "TESTS_HELD_AFTER"
-_real = runner._run_in_worker
+_real = runner.perform_and_keep
 
 
-def run_in_worker(run: Run, store: Store) -> dict[str, Any]:
+def perform_and_keep(job: Job, store: Store, fresh: bool) -> Record:
     """As the real one, unless as many runs are finished as the test wants before its signal."""
     if len(list(store.folder.glob("[!.]*.json"))) >= int(os.environ[VARIABLE]):
         while True:
             time.sleep(1)
-    return _real(run, store)
+    return _real(job, store, fresh)
 
 
 if __name__ == "__main__":
     from tests.bench import held  # by its name, as the workers import it
     from toreqprop.cli import main
 
-    runner._run_in_worker = held.run_in_worker
+    runner.perform_and_keep = held.perform_and_keep
     main()

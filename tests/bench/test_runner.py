@@ -16,50 +16,80 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bench import held
-from tests.bench.conftest import report_of, without_times
+from tests.bench.conftest import report_of
 from tests.processes import running, wait_until
+from toreqprop.bench.benchmark import KEPT, BenchmarkReport, run_benchmark
 from toreqprop.bench.plan import Plan, make_plan
-from toreqprop.bench.runner import Outcome, run_all
-from toreqprop.bench.store import Store
+from toreqprop.bench.rows import row
+from toreqprop.bench.run import Run
 from toreqprop.cli import app
 from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop.evidence import Outcome, Store, job, run_jobs
+from toreqprop.evidence.code import sources
+from toreqprop.evidence.job import without_times
+from toreqprop.sealed import write_sealed
 from toreqprop.tasks import TASKS
 
 
 def test_two_runs_give_the_same_report_whatever_the_jobs(
-    small_plan: Plan, small_outcome: Outcome, tmp_path: Path
+    small_plan: Plan, small_outcome: Outcome[Run], tmp_path: Path
 ) -> None:
-    plan = replace(small_plan, seeds=small_plan.seeds[:1])
-    again = report_of(plan, run_all(plan.runs(), Store(tmp_path), jobs=1))
-    before = report_of(plan, small_outcome)  # the same runs, two at a time
-    assert json.dumps(without_times(again)) == json.dumps(without_times(before))
-    assert again["tasks"][0]["timing"] != before["tasks"][0]["timing"]
+    plan = replace(small_plan, seeds=1, controls=False)
+    again = run_jobs(plan.runs(), Store(tmp_path), processes=1)
+    for run, record in again.records.items():
+        before = small_outcome.records[run]  # the same runs, two at a time
+        assert record["hash"] == before["hash"], run.label
+        assert record["timing"] != before["timing"]
+    first, second = (
+        without_times(report_of(plan, found).as_dict()["rows"])
+        for found in (again, Outcome({run: small_outcome.records[run] for run in again.records}))
+    )
+    for each in (*first, *second):  # what comes of times
+        each.pop("ratio")
+        for arm in each["arms"].values():
+            arm.pop("seconds")
+    assert first == second
 
 
-def test_seeds_differ(small_report: dict[str, Any]) -> None:
-    first, second = small_report["tasks"][0]["models"]["ep"]["scores"]
+def test_seeds_differ(small_report: BenchmarkReport) -> None:
+    first, second = small_report.rows[0].arms["ep"].scores
     assert first != second
 
 
-def test_the_key_depends_on_everything_a_run_is_made_of() -> None:
-    run = make_plan(["digits"], 1).runs()[1]
-    settings = run.settings
+def test_the_key_depends_on_everything_a_run_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_plan(["digits"], seeds=1).runs()[0]
+    chosen = run.chosen
     others = [
         replace(run, seed=43),
         replace(run, model="backprop"),
         replace(run, control="no-nudge"),
+        replace(run, variant=("beta", 0.1)),
         replace(run, full=True),
-        replace(run, settings=replace(settings, epochs=settings.epochs + 1)),
-        replace(run, settings=replace(settings, ep=replace(settings.ep, beta=0.3))),
+        replace(run, chosen=replace(chosen, epochs=chosen.epochs + 1)),
+        replace(run, chosen=replace(chosen, ep=replace(chosen.ep, beta=0.3))),
     ]
-    assert len({run.key, *(other.key for other in others)}) == len(others) + 1
-    assert run.key == make_plan(["digits"], 1).runs()[1].key
+    keys = {run.key, *(other.key for other in others)}
+    assert len(keys) == len(others) + 1
+    assert run.key == make_plan(["digits"], seeds=1).runs()[0].key
+    monkeypatch.setattr(job, "code_digest", lambda module: "other code")
+    assert run.key not in keys
+    monkeypatch.undo()
+    monkeypatch.setattr(job, "deciding_versions", lambda: {"torch": "0.1"})
+    assert run.key not in keys
+
+
+def test_the_code_of_a_run_is_what_it_imports() -> None:
+    """Initial weights, data and solvers decide a run; tracks, tuning and commands do not."""
+    found = {path.as_posix().split("/toreqprop/")[-1] for path in sources(Run.__module__)}
+    assert {"models/looped_mlp.py", "tasks/digits.py", "bench/run.py", "training.py"} <= found
+    assert not {"bench/tuning.py", "bench/rows.py", "bench/hyperparameters.json"} & found
+    assert not [name for name in found if name.startswith(("cli/", "verify/"))]
 
 
 def test_a_damaged_or_foreign_measurement_is_not_taken_up(tmp_path: Path) -> None:
-    run, store = make_plan(["digits"], 1).runs()[0], Store(tmp_path)
-    store.save(run, {"key": run.key, "accuracy": 0.5})
-    assert store.load(run) == {"key": run.key, "accuracy": 0.5}
+    run, store = make_plan(["digits"], seeds=1).runs()[0], Store(tmp_path)
+    kept = store.save(run, {"accuracy": 0.5})
+    assert store.load(run) == kept
     whole = store.path(run).read_text()
     store.path(run).write_text(whole.replace("0.5", "0.6"))  # one digit
     assert store.load(run) is None
@@ -67,33 +97,32 @@ def test_a_damaged_or_foreign_measurement_is_not_taken_up(tmp_path: Path) -> Non
     assert store.load(run) is None
     store.path(run).write_text('{"key": "')
     assert store.load(run) is None
-    store.save(run, {"key": "another", "accuracy": 0.5})
+    write_sealed(store.path(run), {"key": "another", "accuracy": 0.5})
     assert store.load(run) is None
 
 
-def test_a_task_without_data_is_reported_and_the_rest_goes_on(
-    small_plan: Plan, small_outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_row_without_data_or_settings_is_reported_and_the_rest_goes_on(
+    small_plan: Plan, small_outcome: Outcome[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(seed: int, full: bool) -> Any:
         raise DataUnavailableError("No copy of it: run `toreqprop data fetch mnist`.")
 
     monkeypatch.setitem(TASKS, "mnist", replace(TASKS["mnist"], load=missing))
-    plan = replace(small_plan, tasks=("digits", "mnist"))
-    store = Store(tmp_path)
-    for run, measurement in small_outcome.measurements.items():
-        store.save(run, measurement)  # so that only the missing task is left to do
-    outcome = run_all(plan.runs(), store, jobs=1)
-    report = report_of(plan, outcome)
-    digits, mnist = report["tasks"]
-    assert digits["status"] in ("PASS", "FAIL")
-    assert mnist["status"] == "NOT RUN"
-    assert "toreqprop data fetch mnist" in mnist["reason"]
-    assert outcome.reused == len(small_outcome.measurements)
-    assert report["average_gap"] == digits["comparison"]["gap"]["mean"]
+    untuned = replace(row("digits"), name="new-row", title="New")
+    plan = replace(small_plan, rows=(*small_plan.rows, row("mnist"), untuned))
+    store = Store(tmp_path / KEPT)
+    for run, record in small_outcome.records.items():
+        store.save(run, record)  # so that only the missing rows are left to do
+    report, _ = run_benchmark(plan, output=tmp_path)
+    assert [found.name for found in report.rows] == ["digits"]
+    assert "toreqprop data fetch mnist" in report.not_run["mnist"]
+    assert "toreqprop tune new-row" in report.not_run["new-row"]
+    assert report.made["timing"]["reused_runs"] == len(small_outcome.records)
 
 
-SEEDS = 3
-RUNS = 2 * SEEDS
+FOLDER = "benchmark/quick-partial"
+SEEDS = 1
+RUNS = 4 * SEEDS
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -125,7 +154,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     kept = _finished(partial)
     times = {path: path.stat().st_mtime_ns for path in kept}
     assert set(before) <= set(kept)
-    assert not (tmp_path / "benchmark.json").exists()
+    assert not (tmp_path / FOLDER / "benchmark.json").exists()
 
     with _start(tmp_path, held_after=RUNS) as third:
         said, errors = third.communicate()
@@ -134,11 +163,11 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert "FAIL" not in said
     assert f"{RUNS - len(kept)} runs to do, {len(kept)} resumed." in said
     assert {path: path.stat().st_mtime_ns for path in kept} == times
-    report = json.loads((tmp_path / "benchmark.json").read_text())
+    report = json.loads((tmp_path / FOLDER / "benchmark.json").read_text())
     assert report["status"] == "QUICK LOOK"
-    assert len(report["runs"]) == RUNS
+    assert len(report["rows"][0]["keys"]) == RUNS
     assert report["timing"]["reused_runs"] == len(kept)
-    assert "FAIL" not in (tmp_path / "benchmark.md").read_text()
+    assert "FAIL" not in (tmp_path / FOLDER / "benchmark.md").read_text()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -173,18 +202,37 @@ def test_a_benchmark_in_which_nothing_could_run_fails(
         result = CliRunner().invoke(app, [*command, *options])
         assert result.exit_code == 1, (result.output, result.exception)
         assert "was not run: No copy of it" in result.output
-    assert json.loads((tmp_path / "benchmark.json").read_text())["status"] == "NOT RUN"
+    assert json.loads((tmp_path / FOLDER / "benchmark.json").read_text())["status"] == "NOT RUN"
 
 
 def test_bad_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="known tasks"):
-        make_plan(["digit"], 3)
+    with pytest.raises(InvalidInputError, match="rows: digits"):
+        make_plan(["digit"])
     with pytest.raises(InvalidInputError, match="seeds must be >= 1"):
-        make_plan(None, 0)
-    with pytest.raises(InvalidInputError, match="no larger data set"):
-        make_plan(["digits"], 3, full=True)
+        make_plan(seeds=0)
     with pytest.raises(InvalidInputError, match="jobs must be >= 1"):
-        run_all([], Store(tmp_path), jobs=0)
+        run_jobs([], Store(tmp_path), processes=0)
+
+
+def test_only_what_is_whole_goes_where_the_whole_is() -> None:
+    assert make_plan().folder == "benchmark/quick"
+    assert make_plan(full=True).folder == "benchmark/full"
+    for part in (
+        make_plan(["digits"]),
+        make_plan(seeds=2),
+        make_plan(epochs=1),
+        make_plan(first_seed=1),
+        make_plan(controls=False),
+    ):
+        assert part.folder == "benchmark/quick-partial"
+
+
+def test_seeds_are_as_many_as_the_verdicts_need() -> None:
+    quick, full = make_plan(), make_plan(full=True)
+    assert {len(quick.seeds_of(of)) for of in quick.rows} == {3}
+    least = {"digits": 20, "cartpole": 20, "acrobot": 20, "mnist": 10, "fashion": 10}
+    for name, count in least.items():
+        assert len(full.seeds_of(row(name))) >= count
 
 
 def _start(

@@ -1,7 +1,8 @@
-"""Hyperparameters: one readable file, found on training data alone by equal budgets."""
+"""Settings: one readable file, found on training data alone by equal budgets."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from toreqprop.bench import hyperparameters
-from toreqprop.bench.hyperparameters import MODELS, searched, settings
-from toreqprop.bench.rows import FAST, FAST_RADIUS, ROWS, base
-from toreqprop.bench.tuning import Budget, best, record, search, validation_split
+from toreqprop.bench import hyperparameters, rows
+from toreqprop.bench.hyperparameters import searched, settings, starting
+from toreqprop.bench.rows import ROWS, row
+from toreqprop.bench.run import Run, build
+from toreqprop.bench.settings import ModelSettings
+from toreqprop.bench.tuning import Budget, Trial, best, search, second_round, validation_split
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
@@ -21,48 +24,90 @@ from toreqprop.gradients import CenteredEP
 from toreqprop.models import LoopedMLP
 from toreqprop.tasks import get
 
+SMALL = replace(row("digits"), hidden=16, epochs=1, splits=1)
+TUNED = [of.name for of in ROWS if of.name in hyperparameters.read()["rows"]]
 
-@pytest.mark.parametrize("task", ROWS)
-def test_every_row_has_settings_and_the_search_behind_them(task: str) -> None:
-    chosen = settings(task, full=False)
-    entry = hyperparameters.read()["tasks"][task]
-    for model in searched(task):
-        tried = entry["search"][model]["tried"]
-        assert len(tried) == entry["search"]["trials"]  # the same budget for both
+
+def test_the_tasks_of_the_report_are_tuned() -> None:
+    assert {"digits", "mnist", "fashion", "cartpole", "acrobot"} <= set(TUNED)
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_every_row_has_the_search_behind_its_settings(name: str) -> None:
+    chosen, entry = settings(name), hyperparameters.read()["rows"][name]
+    arms = searched(row(name))
+    points = {
+        arm: {
+            (t["learning_rate"], t["weight_decay"], t.get("gain"))
+            for t in entry["search"][arm]["tried"]
+        }
+        for arm in arms
+    }
+    assert len({len(found) for found in points.values()}) == 1  # the same budget for every arm
+    for arm in arms:
+        tried = [t for t in entry["search"][arm]["tried"] if t.get("certified", True)]
         top = max(tried, key=lambda trial: np.mean(trial["accuracies"]))
-        for name, value in entry[model].items():
-            assert top[name] == value  # what is used is what did best
-        assert chosen.model(model).learning_rate == entry[model]["learning_rate"]
-
-
-@pytest.mark.parametrize("row", FAST)
-def test_fast_rows_have_the_radius_of_the_speed_table(row: str) -> None:
-    tried = hyperparameters.read()["tasks"][row]["search"]["ep"]["tried"]
-    assert {trial["radius"] for trial in tried} == {FAST_RADIUS}
+        for key, value in entry[arm].items():
+            assert top[key] == value  # what is used is what did best
+        assert chosen.model(arm).learning_rate == entry[arm]["learning_rate"]
 
 
 def test_validation_data_are_training_data() -> None:
-    data, split = get("digits").load(1000, False), validation_split("digits", False, 1000)
+    data, split = get("digits").load(1000, False), validation_split(row("digits"), 1000)
     # Pixels are whole numbers, so rounding undoes the standardisation exactly.
-    raw = {row.tobytes() for row in np.rint(data.standardiser.invert(data.train_x)).astype(int)}
-    held = np.rint(split.standardiser.invert(split.test_x)).astype(int)
+    raw = {pixels.tobytes() for pixels in _pixels(data.standardiser.invert(data.train_x))}
+    held = _pixels(split.standardiser.invert(split.test_x))
     assert len(split.train_y) + len(split.test_y) == len(data.train_y)
-    assert all(row.tobytes() in raw for row in held)
+    assert all(pixels.tobytes() in raw for pixels in held)
+    tested = {p.tobytes() for p in _pixels(data.standardiser.invert(data.test_x))}
+    assert not tested & raw
 
 
-def test_a_search_starts_from_the_settings_in_use_and_is_reproducible() -> None:
-    start = replace(settings("digits", full=False), epochs=1, hidden=16)
-    budget = Budget(trials=3, seed=1)
-    for model in MODELS:
-        trials = search("digits", model, start, budget)
-        assert trials[0].settings == start.model(model)
-        assert len({trial.settings for trial in trials}) == 3
-        assert trials == search("digits", model, start, budget)
-        assert best(trials).mean == max(trial.mean for trial in trials)
-    entry = record("digits", {"hidden": 16, "batch_size": 64}, 1, {"ep": trials}, budget, "words")
-    assert entry["ep"]["learning_rate"] == best(trials).settings.learning_rate
-    assert entry["search"]["epochs"] == 1
-    assert entry["search"]["ep"]["best"] == round(best(trials).mean, 3)
+def _pixels(raw: np.ndarray) -> np.ndarray:
+    return np.rint(raw).astype(int)
+
+
+def test_a_search_is_reproducible_and_the_same_for_every_arm() -> None:
+    budget = Budget(trials=2, seed=1)
+    found = {arm: search(SMALL, arm, budget) for arm in searched(SMALL)}
+    assert found["ep"] == search(SMALL, "ep", budget)
+    points = {
+        tuple((t.settings.learning_rate, t.settings.gain) for t in trials)
+        for trials in found.values()
+    }
+    assert len(points) == 1
+    assert found["ep"][0].settings == starting(SMALL).ep
+    assert all(t.cosine is not None and t.cosine > 0.99 for t in found["ep"])
+
+
+def test_a_trial_whose_certificates_fail_is_never_chosen() -> None:
+    poor, good = (Trial(ModelSettings(rate, 0.1), (50.0 + rate,)) for rate in (0.1, 0.2))
+    assert best([poor, good]) is good
+    assert best([poor, replace(good, certified=False)]) is poor
+    with pytest.raises(InvalidInputError, match="No trial passed its certificates"):
+        best([replace(poor, certified=False)])
+
+
+def test_in_the_second_round_every_arm_tries_the_best_of_the_others() -> None:
+    found = {
+        arm: [Trial(ModelSettings(rate, 0.1), (99.0,)), Trial(ModelSettings(1.0, 0.1), (9.0,))]
+        for arm, rate in zip(searched(SMALL), (0.1, 0.2, 0.3), strict=True)
+    }
+    asked = second_round(SMALL, found)
+    assert [s.learning_rate for s in asked["ep"]] == [0.2, 0.3]
+    assert [s.learning_rate for s in asked["shallow"]] == [0.1, 0.2]
+    found["ep"] = [replace(trial, certified=False) for trial in found["ep"]]
+    assert [s.learning_rate for s in second_round(SMALL, found)["ep"]] == [0.1, 0.2, 0.3]
+
+
+def test_the_arms_are_what_they_are_called() -> None:
+    chosen, data = starting(SMALL), get("digits").load(0, False)
+    built = {arm: build(Run("x", arm, 0, chosen), data, chosen.model(arm)) for arm in chosen.arms}
+    count = {arm: sum(p.numel() for p in net.parameters()) for arm, net in built.items()}
+    assert count["ep"] == count["implicit"] == count["backprop"] - SMALL.hidden  # one bias more
+    assert count["shallow"] == count["ep"] - SMALL.hidden**2
+    assert isinstance(built["ep"], LoopedMLP)
+    assert built["ep"].bound == "tight"
 
 
 def test_the_file_survives_being_written(tmp_path: Path) -> None:
@@ -71,9 +116,9 @@ def test_the_file_survives_being_written(tmp_path: Path) -> None:
     assert hyperparameters.read(tmp_path / "file.json") == content
 
 
-def test_a_task_without_settings_is_named() -> None:
+def test_a_row_without_settings_is_named() -> None:
     with pytest.raises(InvalidInputError, match="no hyperparameters for 'mnist'"):
-        settings("mnist", False, {"tasks": {}})
+        settings("mnist", content={"rows": {}})
     with pytest.raises(InvalidInputError, match="trials must be >= 1"):
         Budget(trials=0)
 
@@ -89,34 +134,26 @@ def test_without_a_nudge_the_hidden_gradient_is_exactly_zero() -> None:
         assert bool((model.readout.weight.grad != 0).any())
 
 
-def test_a_row_that_varies_the_model_has_the_baseline_of_its_task() -> None:
-    for row in ROWS:
-        mine, theirs = settings(row, False), settings(base(row), False)
-        assert replace(mine, ep=theirs.ep) == theirs
-
-
-def tune(*arguments: str) -> str:
-    """What the command says to a request it refuses."""
-    result = CliRunner().invoke(app, ["tune", *arguments, "--trials", "1"])
-    assert isinstance(result.exception, InvalidInputError), result.output
-    return str(result.exception)
-
-
-def test_bad_requests_are_refused() -> None:
-    assert "no larger data set for 'digits-fast'" in tune("digits-fast", "--full-data")
-    assert "tune both at once" in tune("digits-fast", "--epochs", "2")
-
-
-def test_a_file_from_before_a_row_gets_its_entry(tmp_path: Path) -> None:
-    content = hyperparameters.read()
-    del content["tasks"]["digits-fast"]
-    content["tasks"]["digits"]["epochs"] = 1
-    path = tmp_path / "old.json"
-    hyperparameters.write(path, content)
-    arguments = ["tune", "digits-fast", "--trials", "1", "--jobs", "1", "--output", str(path)]
+def test_a_new_row_is_one_entry_and_tune_creates_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "ROWS", (*ROWS, replace(SMALL, name="new")))
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"rows": {}}))
+    monkeypatch.setattr("toreqprop.cli.tune.perform_all", _here)
+    arguments = ["tune", "new", "--trials", "1", "--output", str(path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, (result.output, result.exception)
-    entry = hyperparameters.read(path)["tasks"]["digits-fast"]
-    assert entry["search"]["epochs"] == 1
-    assert entry["ep"]["radius"] == FAST_RADIUS
-    assert "epochs" not in entry
+    found = hyperparameters.read(path)
+    assert settings("new", content=found).hidden == SMALL.hidden
+    assert found["rows"]["new"]["search"]["made"]["command"] == "toreqprop tune new --trials 1"
+
+
+def _here(work, jobs, on_news, on_done, **rest) -> None:  # type: ignore[no-untyped-def]
+    """The work in this process: a row of a test does not travel."""
+    from concurrent.futures import Future
+
+    for key, (function, arguments) in work.items():
+        future: Future[list[Trial]] = Future()
+        future.set_result(function(*arguments))
+        on_done(key, future)

@@ -22,9 +22,9 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
     texts = {uri: page() for uri, page in hooks.PAGES.items()}
-    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
-    for task in report["tasks"]:
-        shown = f"{task['models']['ep']['accuracy']['mean']:.2f}"
+    report = json.loads((ROOT / "results" / hooks.tables.BENCHMARK).read_text())
+    for row in report["rows"]:
+        shown = f"{row['arms']['ep']['accuracy']['mean']:.2f}"
         assert shown in texts["results/index.md"]
         assert shown in texts["results/benchmark.md"]
     for row in json.loads((ROOT / "results" / "speed.json").read_text())["rows"]:
@@ -38,6 +38,7 @@ def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
 
 def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
     pages = {uri.replace(".md", ".html") for uri in hooks.PAGES}
+    assert not pages & set(hooks.BUILT)
     assert not pages & {hooks.static_uri(name) for name in hooks.STATIC}
     for name in hooks.STATIC:
         assert (ROOT / "results" / name).is_file()
@@ -69,8 +70,9 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> 
         page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
         return hooks.on_page_markdown(text, page=page)
 
-    assert turned("limits.md", "[a](../results/benchmark.md)") == "[a](results/benchmark.md)"
-    notebook = "[a](../../results/verification_notebook.md)"
+    report = "[a](../results/benchmark/quick/benchmark.md)"
+    assert turned("limits.md", report) == "[a](results/benchmark.md)"
+    notebook = "[a](../../results/verification/quick/verification_notebook.md)"
     assert turned("how-to/csv.md", notebook) == "[a](../results/verification.md)"
     assert turned("how-to/csv.md", "[a](../../CONTRIBUTING.md)") == "[a](../contributing.md)"
     assert turned("contributing.md", "[a](docs/start.md)") == "[a](start.md)"

@@ -24,17 +24,17 @@ from tests.verify.cheap_tracks import cheap
 from toreqprop import LoopedMLP, checkpoint
 from toreqprop.bench import hyperparameters
 from toreqprop.bench.plan import make_plan
-from toreqprop.bench.store import Store
 from toreqprop.checkpoint import JSON_NAME, Checkpoint
 from toreqprop.cli.predictor import describe, predictor_for, restore
 from toreqprop.cli.samples import from_table
 from toreqprop.errors import TorEqPropError
+from toreqprop.evidence import Store
 from toreqprop.tasks import files
 from toreqprop.tasks.idx import parse_idx
 from toreqprop.tasks.tables import read_table
 from toreqprop.training import TrainerState, TrainingConfig, fit
 from toreqprop.verify.levels import QUICK
-from toreqprop.verify.records import Job, Records, perform
+from toreqprop.verify.records import Job, perform
 
 CSV = "size,weight,kind\n" + "".join(f"{k % 7},{k / 4},{'abc'[k % 3]}\n" for k in range(24))
 
@@ -157,12 +157,15 @@ def test_an_npz_file(data: st.DataObject, folder: Path) -> None:
     check_table(folder / "table.npz")
 
 
+RUN = make_plan(["digits"], seeds=1).runs()[0]
+
+
 @cases
 @given(data=st.data())
 def test_a_record_of_a_benchmark(data: st.DataObject, folder: Path) -> None:
-    run, store = make_plan(["digits"], 1).runs()[0], Store(folder / "store")
-    whole = {"key": run.key, "accuracy": 0.5, "epochs": [{"loss": 1.5}], "timing": {"total": 3.0}}
-    store.save(run, whole)
+    run, store = RUN, Store(folder / "store")
+    store.path(run).unlink(missing_ok=True)
+    whole = store.save(run, {"accuracy": 0.5, "epochs": [{"loss": 1.5}], "timing": {"total": 3.0}})
     content = store.path(run).read_bytes()
     if data.draw(st.booleans()):
         content = data.draw(damaged(content))
@@ -179,16 +182,16 @@ RECORD = json.loads(json.dumps(perform(JOB)))
 @cases
 @given(data=st.data())
 def test_a_record_of_a_verification(data: st.DataObject, folder: Path) -> None:
-    records = Records(folder / "records")
+    records = Store(folder / "records")
     records.path(JOB).unlink(missing_ok=True)
-    records.save(JOB, RECORD)
+    whole = records.save(JOB, RECORD)
     content = records.path(JOB).read_bytes()
     if data.draw(st.booleans()):
         content = data.draw(damaged(content))
     else:
         content = json.dumps(data.draw(altered(json.loads(content)))).encode()
     records.path(JOB).write_bytes(content)
-    assert records.load(JOB) in (None, RECORD)
+    assert records.load(JOB) in (None, whole)
 
 
 IMAGES = b"\x00\x00\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (5, 2, 2)) + bytes(range(20))
@@ -215,8 +218,8 @@ def test_a_data_file(data: st.DataObject, folder: Path) -> None:
 @cases
 @given(data=st.data())
 def test_a_file_of_hyperparameters(data: st.DataObject, folder: Path) -> None:
-    content: Any = {"tasks": {"digits": hyperparameters.read()["tasks"]["digits"]}}
-    content["tasks"]["digits"].pop("search")
+    content: Any = {"rows": {"digits": hyperparameters.read()["rows"]["digits"]}}
+    content["rows"]["digits"].pop("search")
     if data.draw(st.booleans()):
         broken = data.draw(damaged(json.dumps(content).encode()))
     else:
@@ -224,4 +227,4 @@ def test_a_file_of_hyperparameters(data: st.DataObject, folder: Path) -> None:
     (folder / "hyperparameters.json").write_bytes(broken)
     with refused():
         found = hyperparameters.read(folder / "hyperparameters.json")
-        hyperparameters.settings("digits", False, found)
+        hyperparameters.settings("digits", content=found)

@@ -14,11 +14,11 @@ import pytest
 
 import toreqprop
 from tests.verify.cheap_tracks import cheap, measure
+from toreqprop.evidence import Listener, Store, run_jobs
 from toreqprop.sealed import write_sealed
 from toreqprop.verify.levels import QUICK
-from toreqprop.verify.records import Job, Records, perform
+from toreqprop.verify.records import Job, perform
 from toreqprop.verify.registry import all_tracks
-from toreqprop.verify.runner import Listener, run_jobs
 
 SEEDS = (42, 43, 44)
 
@@ -39,16 +39,16 @@ def test_a_real_track_repeats_to_the_last_bit(number: int) -> None:
 
 
 def test_a_second_run_confirms_or_contradicts(tmp_path: Path) -> None:
-    job, records = Job(cheap(), QUICK, SEEDS), Records(tmp_path)
-    assert "confirmed" not in run_jobs([job], records)[job]
-    assert run_jobs([job], records, fresh=True)[job]["confirmed"] is True
+    job, records = Job(cheap(), QUICK, SEEDS), Store(tmp_path)
+    assert "confirmed" not in run_jobs([job], records).records[job]
+    assert run_jobs([job], records, fresh=True).records[job]["confirmed"] is True
     kept = records.load(job)
     assert kept is not None
     write_sealed(records.path(job), {**kept, "hash": "0" * 64})
-    assert run_jobs([job], records, fresh=True)[job]["confirmed"] is False
+    assert run_jobs([job], records, fresh=True).records[job]["confirmed"] is False
 
 
-class Counter(Listener):
+class Counter(Listener[Job]):
     def __init__(self) -> None:
         self.done: list[int] = []
 
@@ -58,10 +58,10 @@ class Counter(Listener):
 
 def test_finished_jobs_are_taken_up(tmp_path: Path) -> None:
     jobs = [Job(cheap(n), QUICK, SEEDS) for n in (90, 91)]
-    records = Records(tmp_path)
+    records = Store(tmp_path)
     run_jobs(jobs[:1], records)
     counter = Counter()
-    found = run_jobs(jobs, records, listener=counter)
+    found = run_jobs(jobs, records, listener=counter).records
     assert counter.done == [91]
     assert [found[job]["track"] for job in jobs] == [90, 91]
     # other seeds are another job; half a file is no record
@@ -76,7 +76,7 @@ def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     jobs = [Job(cheap(90, cost=2.0), QUICK, SEEDS), Job(cheap(91, run=stop), QUICK, SEEDS)]
-    records = Records(tmp_path)
+    records = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_jobs(jobs, records)
     assert records.load(jobs[0]) is not None
@@ -89,11 +89,11 @@ def test_missing_data_is_asked_for_again(tmp_path: Path) -> None:
     def absent(context):
         raise DataUnavailableError("not here")
 
-    job, records = Job(cheap(run=absent), QUICK, SEEDS), Records(tmp_path)
+    job, records = Job(cheap(run=absent), QUICK, SEEDS), Store(tmp_path)
     run_jobs([job], records)
     assert records.load(job) is None
     available = replace(job, track=cheap(run=measure))
-    assert run_jobs([available], records)[available]["values"]
+    assert run_jobs([available], records).records[available]["values"]
 
 
 def test_killed_with_nine_and_run_again(tmp_path: Path) -> None:
@@ -115,5 +115,5 @@ def test_killed_with_nine_and_run_again(tmp_path: Path) -> None:
     assert not list(folder.glob("track-00-*.json"))
     job = Job(all_tracks()[22], QUICK, (42,))
     counter = Counter()
-    run_jobs([job], Records(folder), listener=counter)
+    run_jobs([job], Store(folder), listener=counter)
     assert counter.done == []

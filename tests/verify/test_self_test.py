@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.verify.cheap_tracks import cheap
+from toreqprop.evidence import Store, run_jobs
 from toreqprop.verify.levels import QUICK
-from toreqprop.verify.records import Job, Records, perform, verdict_of
+from toreqprop.verify.records import Job, perform, verdict_of
 from toreqprop.verify.registry import all_tracks
-from toreqprop.verify.runner import run_jobs
 from toreqprop.verify.self_test import detections, sabotage_jobs
 from toreqprop.verify.track import Sabotage
 from toreqprop.verify.verdict import Status, at_most
@@ -18,7 +18,7 @@ from toreqprop.verify.verdict import Status, at_most
 
 def detect(track, folder: Path):
     honest = [Job(track, QUICK, (42, 43))]
-    return detections(run_jobs(honest + sabotage_jobs(honest), Records(folder)))
+    return detections(run_jobs(honest + sabotage_jobs(honest), Store(folder)).records)
 
 
 @pytest.mark.parametrize(

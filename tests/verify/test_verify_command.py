@@ -14,6 +14,7 @@ from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
 from toreqprop.sealed import read_sealed, write_sealed
 from toreqprop.verify import registry
+from toreqprop.verify.runner import run_verification
 from toreqprop.verify.track import Sabotage
 from toreqprop.verify.verdict import at_most
 
@@ -83,7 +84,8 @@ def test_exit_codes(tracks, tmp_path, second, arguments, code) -> None:
 )
 def test_selection(tracks, tmp_path, arguments, numbers) -> None:
     assert run(*arguments, folder=tmp_path).exit_code == 0
-    report = json.loads((tmp_path / "verification.json").read_text())
+    folder = tmp_path / "verification" / ("quick-partial" if arguments else "quick")
+    report = json.loads((folder / "verification.json").read_text())
     assert [t["number"] for t in report["tracks"]] == numbers
 
 
@@ -116,6 +118,29 @@ def test_a_second_run_that_differs_is_no_success(tracks, tmp_path) -> None:
     assert "confirmed by a second run" in run("--track", "90", "--fresh", folder=tmp_path).output
 
 
+def test_a_run_of_one_track_leaves_the_whole_report_alone(tracks, tmp_path) -> None:
+    run(folder=tmp_path)
+    whole = tmp_path / "verification/quick/verification.json"
+    before = whole.read_bytes()
+    run("--track", "90", folder=tmp_path)
+    assert whole.read_bytes() == before
+    report = json.loads(before)
+    assert report["command"] == "toreqprop verify --quick"
+    assert report["environment"]["packages"]["torch"]
+    assert report["timing"]["started"] <= report["timing"]["generated"]
+
+
+def test_a_verification_from_python_is_typed(tracks, tmp_path) -> None:
+    found = run_verification([90], self_test=True, output=tmp_path)
+    assert found.passed
+    assert found.complete
+    assert [job.track.number for job in found.records] == [90, 90]
+    assert found.detections is not None
+    assert all(d.seen for d in found.detections)
+    tracks(cheap(90, **FAILING))
+    assert not run_verification([90], output=tmp_path).passed
+
+
 def test_list_names_every_track(tmp_path) -> None:
     result = run("--list", folder=tmp_path)
     assert result.exit_code == 0
@@ -126,7 +151,7 @@ def test_list_names_every_track(tmp_path) -> None:
 def test_notebook_has_the_layout(tracks, tmp_path) -> None:
     tracks(cheap(90), cheap(91, **FAILING), cheap(92, run=None, sabotages=()))
     run("--self-test", folder=tmp_path)
-    text = (tmp_path / "verification_notebook.md").read_text()
+    text = (tmp_path / "verification/quick/verification_notebook.md").read_text()
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == [
         "# TorEqProp Verification Results",
@@ -158,7 +183,7 @@ def test_notebook_has_the_layout(tracks, tmp_path) -> None:
 
 def test_page_is_self_contained(tracks, tmp_path) -> None:
     run(folder=tmp_path)
-    page = (tmp_path / "verification.html").read_text()
+    page = (tmp_path / "verification/quick/verification.html").read_text()
     assert page.count("<svg") == 4
     assert 'name="viewport"' in page
     assert not re.search(r'(src|href)="https?:', page)
@@ -169,7 +194,7 @@ def test_reports_differ_in_times_alone(tracks, tmp_path) -> None:
     reports = []
     for name in ("a", "b"):
         run(folder=tmp_path / name)
-        report = json.loads((tmp_path / name / "verification.json").read_text())
+        report = json.loads((tmp_path / name / "verification/quick/verification.json").read_text())
         report.pop("timing")
         for track in report["tracks"]:
             track.pop("seconds")

@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.environment import environment
 from toreqprop.certificate import certify
 from toreqprop.energies import POOLINGS
+from toreqprop.evidence import environment
 from toreqprop.models import BackpropConvNet, EquilibriumModel, HopfieldConvNet
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import Epoch, RelaxationMonitor, TrainingConfig, accuracy, fit

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.statistics import Comparison, Summary, compare
 from toreqprop.certificate import certify
 from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
+from toreqprop.evidence.statistics import Comparison, Summary, compare
 from toreqprop.models import HopfieldMLP, LoopedMLP
 from toreqprop.models.base import EquilibriumModel
 from toreqprop.tasks import get

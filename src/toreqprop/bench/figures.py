@@ -10,7 +10,7 @@ from toreqprop.plots.style import BLUE, GREY, ORANGE, VERMILION
 from toreqprop.plots.training import curves, draw_curve
 
 COLOURS = {"backprop": ORANGE, "ep": BLUE}
-NAMES = {"backprop": "backprop", "ep": "EP (LoopedMLP, SN)"}
+NAMES = {"backprop": "backprop", "ep": "EP"}
 
 _WIDE, _SQUARE = (4.6, 3.0), (3.6, 3.8)
 
@@ -19,16 +19,16 @@ Report = dict[str, Any]
 
 def figures(report: Report) -> dict[str, Any]:
     """SVG by name: one gap plot, and per task learning curves, relaxation and confusion."""
-    done = [task for task in report["tasks"] if task["status"] != "NOT RUN"]
+    done = report["rows"]
     drawn: dict[str, Any] = {"gap": None, "tasks": {}, "lipschitz": None}
     with plain_style():
         if done:
             drawn["gap"] = svg("gap", (4.8, 1 + 0.4 * len(done)), lambda a: _gap(a, done))
         for task in done:
-            runs = _runs(report, task["task"])
             name = task["name"]
+            runs = _runs(report, name)
             drawn["tasks"][name] = _task_figures(name, task, runs)
-        loose = [m for m in report["runs"] if m["run"]["control"] == "no-spectral-norm"]
+        loose = [m for m in report["examples"] if m["run"]["control"] == "no-spectral-norm"]
         if loose:
             kept = [m for m in _runs(report, loose[0]["run"]["task"]) if m["run"]["model"] == "ep"]
             drawn["lipschitz"] = svg("lipschitz", _WIDE, lambda a: _lipschitz(a, kept, loose))
@@ -47,17 +47,18 @@ def _task_figures(name: str, task: dict[str, Any], runs: list[Report]) -> dict[s
 
 
 def _gap(axes: Any, tasks: list[dict[str, Any]]) -> None:
-    margin = tasks[0]["comparison"]["margin"]
-    axes.axvspan(-margin, margin, color=GREY, alpha=0.12, lw=0, label=f"±{margin:g} point")
     axes.axvline(0, color=GREY, lw=0.8)
     for row, task in enumerate(reversed(tasks)):
-        gap = task["comparison"]["gap"]
+        gap, margin = task["comparison"]["gap"], task["margin"]
+        axes.plot(
+            [-margin, margin], [row, row], color=GREY, alpha=0.25, lw=9, solid_capstyle="butt"
+        )
         if gap["low"] is not None:
             axes.plot([gap["low"], gap["high"]], [row, row], color=COLOURS["ep"], lw=2)
         axes.plot([gap["mean"]], [row], "o", color=COLOURS["ep"], ms=6)
     axes.set_yticks(range(len(tasks)), [task["title"] for task in reversed(tasks)])
     axes.set_ylim(-0.6, len(tasks) - 0.4)
-    axes.set_xlabel("EP minus backprop, points (mean, 95 % interval)")
+    axes.set_xlabel("EP minus the stronger baseline, points (mean, 95 % interval; grey: margin)")
 
 
 def _learning(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
@@ -79,13 +80,12 @@ def _learning(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
 
 
 def _relaxation(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
-    for index, run in enumerate(m for m in runs if m["curves"]):
+    for index, run in enumerate(m for m in runs if m.get("curves")):
         for phase in ("free", "nudged"):
             label = f"{phase} phase" if index == 0 else None
             draw_residual(axes, run["curves"][phase]["worst"], phase, label=label)
-    axes.axhline(
-        task["relaxation"]["tolerance"], color=GREY, lw=0.8, ls="--", label="tolerance in training"
-    )
+    tolerance = dict(task["settings"]["options"])["tol"]
+    axes.axhline(tolerance, color=GREY, lw=0.8, ls="--", label="tolerance in training")
     axes.set_xlabel("relaxation step")
     axes.set_ylabel("worst relative residual")
     axes.legend(loc="upper right")
@@ -114,16 +114,15 @@ def _lipschitz(axes: Any, kept: list[Report], loose: list[Report]) -> None:
     arms = ((loose, VERMILION, "--", "without"), (kept, COLOURS["ep"], "-", "with"))
     for runs, colour, style, word in arms:
         for index, run in enumerate(runs):
-            found = curves(run["epochs"])
             label = f"{word} spectral norm" if index == 0 else None
-            draw_curve(
-                axes, found["epochs"], found["lipschitz"], colour=colour, label=label, style=style
-            )
+            epochs = list(range(1, len(run["norms"]) + 1))
+            draw_curve(axes, epochs, run["norms"], colour=colour, label=label, style=style)
     axes.axhline(1.0, color=GREY, lw=0.8, ls=":")
     axes.set_xlabel("epoch")
-    axes.set_ylabel("largest Lipschitz constant")
+    axes.set_ylabel("norm of the map")
     axes.legend(loc="best")
 
 
 def _runs(report: Report, task: str) -> list[Report]:
-    return [m for m in report["runs"] if m["run"]["task"] == task and m["run"]["control"] is None]
+    found = [m for m in report["examples"] if m["run"]["control"] is None]
+    return [m for m in found if m["run"]["task"] == task and m["run"]["variant"] is None]

@@ -1,78 +1,28 @@
-"""The hyperparameters of every task and model, read from one file with the search behind them."""
+"""The settings of every row, read from one file that also has the search behind them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from toreqprop import checks
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.rows import WITH_MORE_DATA, base
+from toreqprop.bench.rows import Row, row
+from toreqprop.bench.settings import MODELS, ModelName, ModelSettings, TaskSettings
 from toreqprop.errors import InvalidInputError
 from toreqprop.reading import read_regular
-from toreqprop.training import TrainingConfig
 
-ModelName = Literal["backprop", "ep"]
-MODELS: tuple[ModelName, ...] = get_args(ModelName)
+__all__ = ["FILE", "MODELS", "ModelName", "ModelSettings", "TaskSettings", "read", "settings"]
 
 FILE = "hyperparameters.json"
 LIMIT = 2**26
 """Bytes of such a file that are read."""
 
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """What may differ between the models of a task; ``beta`` and ``radius`` are EP's alone.
-
-    ``gain`` is that of the readout.
-
-    ``layers`` (hidden ones) and ``feedback`` are those of a `HopfieldMLP`, None for the looped
-    model.
-    """
-
-    learning_rate: float
-    weight_decay: float
-    schedule: Literal["constant", "cosine"]
-    gain: float = 1.0
-    beta: float | None = None
-    radius: float | None = None
-    layers: int | None = None
-    feedback: float | None = None
-
-
-@dataclass(frozen=True)
-class TaskSettings:
-    """What the models of a task share, and the settings of each."""
-
-    hidden: int
-    epochs: int
-    batch_size: int
-    backprop: ModelSettings
-    ep: ModelSettings
-
-    def model(self, name: ModelName) -> ModelSettings:
-        return self.backprop if name == "backprop" else self.ep
-
-    def training(self, name: ModelName, seed: int) -> TrainingConfig:
-        """How that model is trained; AdamW, which without weight decay is Adam."""
-        settings = self.model(name)
-        return TrainingConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            schedule=settings.schedule,
-            optimizer="adamw",
-            seed=seed,
-        )
-
-
-def variant(task: str, full: bool) -> str:
-    """The entry of the file that serves a task: the image tasks have one for all their data."""
-    return f"{task}-full" if full and task in WITH_MORE_DATA else task
+START = ModelSettings(learning_rate=5e-3, weight_decay=0.1, gain=2.0)
+"""The first trial of a search, for every arm alike."""
 
 
 def read(path: Path | None = None) -> dict[str, Any]:
@@ -88,7 +38,7 @@ def read(path: Path | None = None) -> dict[str, Any]:
             raise InvalidInputError(
                 f"{path} is not JSON: give a file that `toreqprop tune` wrote."
             ) from None
-        if not isinstance(found, dict) or not isinstance(found.get("tasks"), dict):
+        if not isinstance(found, dict) or not isinstance(found.get("rows"), dict):
             raise InvalidInputError(
                 f"{path} holds no hyperparameters: give a file that `toreqprop tune` wrote."
             )
@@ -117,45 +67,60 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(v, dict) for v in value)
 
 
-def settings(task: str, full: bool, content: dict[str, Any] | None = None) -> TaskSettings:
-    """The settings of a row; its baseline and how long both train are those of its base row.
+def searched(of: Row) -> tuple[ModelName, ...]:
+    """The arms whose settings are searched: the implicit gradient has EP's."""
+    return ("ep", "backprop") if of.depth_is_twin else ("ep", "backprop", "shallow")
+
+
+def starting(of: Row) -> TaskSettings:
+    """What a search begins with."""
+    return TaskSettings(
+        task=of.task,
+        network=of.network,
+        options=of.options,
+        layers=of.layers,
+        twin=of.twin,
+        hidden=of.hidden,
+        epochs=of.epochs,
+        batch_size=of.batch_size,
+        ep=replace(START, beta=of.beta),
+        backprop=START,
+        shallow=None if of.depth_is_twin else START,
+    )
+
+
+def has_settings(name: str, content: dict[str, Any] | None = None) -> bool:
+    """Whether a row was tuned."""
+    return name in (read() if content is None else content)["rows"]
+
+
+def settings(name: str, full: bool = False, content: dict[str, Any] | None = None) -> TaskSettings:
+    """The settings of a row; with ``full``, of the one with all images of the task.
 
     Raises:
-        InvalidInputError: the file has no entry for it.
+        InvalidInputError: the file has no entry for it, or one that cannot be used.
     """
-    tasks = (read() if content is None else content)["tasks"]
-    name, shared = variant(task, full), variant(base(task), full)
-    for needed in (name, shared):
-        if needed not in tasks:
-            raise InvalidInputError(
-                f"There are no hyperparameters for {needed!r}: add them with `toreqprop tune "
-                f"{task}`."
-            )
-    entry = tasks[shared]
-    try:
-        found = TaskSettings(
-            hidden=checks.whole_number("hidden", entry["hidden"], 1),
-            epochs=checks.whole_number("epochs", entry["epochs"], 1),
-            batch_size=checks.whole_number("batch_size", entry["batch_size"], 1),
-            backprop=ModelSettings(**entry["backprop"]),
-            ep=ModelSettings(**tasks[name]["ep"]),
+    of = row(name, full)
+    rows = (read() if content is None else content)["rows"]
+    if of.name not in rows:
+        raise InvalidInputError(
+            f"There are no hyperparameters for {of.name!r}: find them with `toreqprop tune "
+            f"{of.name}`."
         )
-        for model in MODELS:
-            found.training(model, 0)
-        for setting in ("beta", "radius"):
-            checks.number(setting, getattr(found.ep, setting), 0, above=True)
+    try:
+        arms = {arm: ModelSettings(**rows[of.name][arm]) for arm in searched(of)}
+        found = replace(starting(of), **arms)  # type: ignore[arg-type]
+        for arm in found.arms:
+            found.training(arm, 0)
+            checks.number("gain", found.model(arm).gain, 0, above=True)
+        checks.number("beta", found.ep.beta, 0, above=True)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"The hyperparameters of {name!r} cannot be used: {error}"
+            f"The hyperparameters of {of.name!r} cannot be used: {error}"
         ) from None
     except (KeyError, TypeError, AttributeError):
         raise InvalidInputError(
-            f"The hyperparameters of {name!r} are not complete: find them with `toreqprop tune "
-            f"{task}`."
+            f"The hyperparameters of {of.name!r} are not complete: find them with `toreqprop tune "
+            f"{of.name}`."
         ) from None
     return found
-
-
-def searched(row: str) -> tuple[ModelName, ...]:
-    """The models whose settings are a row's own."""
-    return MODELS if base(row) == row else ("ep",)

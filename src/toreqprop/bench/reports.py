@@ -1,6 +1,6 @@
 """Renders the benchmark's measurements as Markdown and as one self-contained page.
 
-Nothing is computed here: templates only format what `summary` put into the dictionary.
+Nothing is computed here: templates only format what `BenchmarkReport.as_dict` gives.
 """
 
 from __future__ import annotations
@@ -21,20 +21,43 @@ JSON, MARKDOWN, STATISTICS, PAGE = (
     "benchmark.html",
 )
 
-_MARKS = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "NOT RUN": "⏸ NOT RUN", "REPORTED": "ℹ️ reported"}
+_MARKS = {
+    "PASS": "✅ PASS",
+    "FAIL": "❌ FAIL",
+    "NOT RUN": "⏸ NOT RUN",
+    "NOT SHOWN": "⚪ not shown",
+    "REPORTED": "ℹ️ reported",
+    "EQUIVALENT": "equivalent",
+    "WORSE": "**worse**",
+    "BETTER": "better",
+}
+
+ARMS = {
+    "ep": "EP",
+    "backprop": "backprop, same parameters",
+    "shallow": "backprop, same depth",
+    "implicit": "same network, implicit gradient",
+}
+"""What the arms of a row are called."""
 
 
 def write_reports(report: dict[str, Any], folder: Path) -> list[Path]:
     """Write the four files of a report, each whole or not at all."""
+    report = json.loads(json.dumps(report, allow_nan=False))  # as whoever renders it later reads it
     texts = {
         JSON: json.dumps(report, indent=1, allow_nan=False) + "\n",
         MARKDOWN: render("benchmark.md.j2", report),
         STATISTICS: render("statistical_report.md.j2", report),
-        PAGE: render("benchmark.html.j2", report, figures=figures(report)),
+        PAGE: page(report),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)
     return [folder / name for name in texts]
+
+
+def page(report: dict[str, Any]) -> str:
+    """The report as one page that needs no other file."""
+    return render("benchmark.html.j2", report, figures=figures(report))
 
 
 def render(template: str, report: dict[str, Any], **extra: Any) -> str:
@@ -45,6 +68,8 @@ def render(template: str, report: dict[str, Any], **extra: Any) -> str:
         "signed": signed,
         "probability": probability,
         "interval": interval,
+        "options": dict,
+        "arm": lambda name: ARMS[name],
         "mark": lambda status: _MARKS.get(status, status),
         "minutes": lambda seconds: f"{seconds // 60:.0f} min {seconds % 60:02.0f} s",
     }

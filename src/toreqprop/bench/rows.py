@@ -1,42 +1,124 @@
-"""The rows of the benchmark: every task with the looped model, and some with variants of it."""
+"""The rows of the benchmark, as data: a task, a network, how it is trained, what must hold.
+
+A new row is one entry of `ROWS`; `toreqprop tune NAME` finds its settings, and until then the
+report lists it as not run. Nothing else names a row.
+"""
 
 from __future__ import annotations
 
-from toreqprop.tasks import TASKS, Task, get
+from dataclasses import dataclass
+from typing import Any
 
-LAYERED = {"mnist-layered": "mnist"}
-"""Rows whose EP model is a `HopfieldMLP`, with the task they are about."""
-
-FAST = {"digits-fast": "digits", "mnist-fast": "mnist"}
-"""Rows whose EP model has sizes, radius and gain of the speed table's first two rows."""
-
-FAST_RADIUS = 0.05
-"""With this radius, a phase takes one or two steps."""
-
-ROWS: tuple[str, ...] = (
-    *(name for name, task in TASKS.items() if task.standard),
-    *LAYERED,
-    *FAST,
-)
-
-WITH_MORE_DATA = ("mnist", "fashion", "mnist-layered")
-"""Rows that also exist with all training images."""
+from toreqprop.errors import InvalidInputError
+from toreqprop.tasks import Task, get
 
 
-def base(row: str) -> str:
-    """The row with the same task, baseline and training, and the plain looped model."""
-    return (LAYERED | FAST).get(row, row)
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Args:
+        name: what commands and files call it.
+        task: the task's name in `toreqprop.tasks`.
+        title: what the report calls it.
+        network: a model of `toreqprop.models.MODELS`, with ``options`` of its constructor.
+        layers: hidden layers of the network, 1 for a looped one.
+        twin: hidden layers of the feed-forward network with as many parameters.
+        hidden, epochs, batch_size: of every arm.
+        beta: EP's nudge. It is not searched, as accuracy hardly depends on it: it is chosen so
+            small that certificates pass, which costs nothing where differences are carried.
+        accuracy: least mean accuracy of EP and of the stronger baseline, in percent: to be as good
+            as a weak baseline would prove nothing.
+        margin: points within which EP shall be equivalent to the stronger baseline.
+        policy_return, below_expert: least return of a cloned policy, absolute or below the
+            expert's.
+        all_images: train on all images of a task that has more than are drawn.
+        seeds: how many `toreqprop benchmark --full` uses.
+        quick: whether `toreqprop benchmark` runs it.
+        counts: whether it counts for the mean gap (a task counts once).
+        splits: validation splits a trial of the search is scored on.
+    """
+
+    name: str
+    task: str
+    title: str
+    accuracy: float
+    margin: float = 1.0
+    network: str = "looped"
+    options: tuple[tuple[str, Any], ...] = ()
+    layers: int = 1
+    twin: int = 2
+    hidden: int = 128
+    epochs: int = 20
+    batch_size: int = 64
+    beta: float = 1e-3
+    policy_return: float | None = None
+    below_expert: float | None = None
+    all_images: bool = False
+    seeds: int = 20
+    quick: bool = True
+    counts: bool = True
+    splits: int = 3
+
+    @property
+    def depth_is_twin(self) -> bool:
+        """Whether the network with as many parameters is also the one of the same depth."""
+        return self.layers == self.twin
 
 
-def task_of(row: str) -> Task:
-    """The task a row is about. Raises `InvalidInputError` for an unknown one."""
-    return get(base(row))
+RECURRENT = (("bound", "tight"), ("radius", 0.95), ("tol", 1e-4), ("max_steps", 300))
+"""What makes a network recur: its norm is kept within 3 % of the radius, not far below it."""
+
+ROWS: tuple[Row, ...] = (
+    Row("digits", "digits", "Digits 8x8", 95.0, options=RECURRENT, epochs=30, splits=4),
+    Row(
+        "mnist", "mnist", "MNIST (5k)", 92.5,
+        margin=0.5, options=RECURRENT, epochs=12, seeds=10, splits=2,
+    ),
+    Row(
+        "fashion", "fashion", "Fashion-MNIST (5k)", 82.0,
+        margin=0.5, options=RECURRENT, epochs=12, seeds=10, splits=2,
+    ),
+    Row(
+        "cartpole", "cartpole", "CartPole-BC", 99.0,
+        margin=0.5, options=RECURRENT, hidden=64, batch_size=128, policy_return=475.0, splits=2,
+    ),
+    Row(
+        "acrobot", "acrobot", "Acrobot-BC", 97.5,
+        options=RECURRENT, hidden=64, batch_size=128, below_expert=10.0, splits=2,
+    ),
+    Row(
+        "mnist-layered", "mnist", "MNIST (5k), layered", 92.5,
+        network="hopfield", options=(*RECURRENT, ("feedback", 0.3)),
+        layers=2, twin=2, epochs=12, seeds=10, counts=False, splits=2,
+    ),
+    Row(
+        "mnist-full", "mnist", "MNIST (60k)", 97.0,
+        margin=0.3, options=RECURRENT, hidden=256, epochs=8, batch_size=128,
+        all_images=True, seeds=5, quick=False, counts=False, splits=1,
+    ),
+    Row(
+        "fashion-full", "fashion", "Fashion-MNIST (60k)", 87.0,
+        margin=0.3, options=RECURRENT, hidden=256, epochs=8, batch_size=128,
+        all_images=True, seeds=5, quick=False, counts=False, splits=1,
+    ),
+)  # fmt: skip
 
 
-def title(row: str, full: bool) -> str:
-    """A row's title, with the amount of training data where there is a choice."""
-    name = task_of(row).title
-    if base(row) in WITH_MORE_DATA:
-        name = f"{name} (60k)" if full else f"{name} (5k)"
-    kind = ", layered" if row in LAYERED else ", fast" if row in FAST else ""
-    return name + kind
+def row(name: str, full: bool = False) -> Row:
+    """The row of that name; with ``full``, the one of the same task with all images.
+
+    Raises:
+        InvalidInputError: there is none; the message lists the known names.
+    """
+    wanted = f"{name}-full" if full and not name.endswith("-full") else name
+    for known in ROWS:
+        if known.name == wanted:
+            return known
+    names = ", ".join(known.name for known in ROWS)
+    raise InvalidInputError(f"There is no row {wanted!r}; rows: {names}.")
+
+
+def task_of(name: str) -> Task:
+    """The task a row is about."""
+    return get(row(name).task)

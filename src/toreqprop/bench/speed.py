@@ -21,7 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from toreqprop.bench.contenders import Contender, batches, train_in_turn, train_once
 from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
 from toreqprop.bench.hyperparameters import settings
-from toreqprop.bench.rows import FAST_RADIUS
 from toreqprop.gradients import CenteredEP, GradientEstimator, UnrolledGradient
 from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.models.base import KernelName
@@ -40,7 +39,7 @@ BASELINE, OURS, UNROLLED = "backprop", "TorEqProp", "unrolled 30"
 class Setup:
     """What is measured, and how long for."""
 
-    radius: float = FAST_RADIUS
+    radius: float = 0.05
     tol: float = 1e-3
     kernel: KernelName | None = "auto"
     gradient: GradientEstimator | None = None
@@ -142,8 +141,8 @@ def matrix_product_peak(size: int = 1024, batch: int = 128, repeats: int = 30) -
 
 
 def gain_of(inputs: int) -> float:
-    """The readout's gain for images of so many pixels, as the benchmark's fast rows have it."""
-    return settings("mnist-fast" if inputs == 784 else "digits-fast", False).ep.gain
+    """The readout's gain for images of so many pixels, as the benchmark's rows have it."""
+    return settings("mnist" if inputs == 784 else "digits").ep.gain
 
 
 def _contenders(

@@ -1,212 +1,274 @@
-"""Searches hyperparameters on training data alone, with the same budget for both models."""
+"""Searches the settings of a row's arms on training data alone, with the same budget for each.
+
+A first round searches every arm by itself; in a second every arm tries what was best for the
+others, so that none is ahead by the luck of the draw.
+
+The test set of a task is the same for every seed and no training set holds a row of it, so nothing
+here can have seen it. A trial of EP counts only if its certificates pass, before, in the middle of
+and after training, at the row's own β and on every split, and with room to spare.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from toreqprop.bench.hyperparameters import ModelName, ModelSettings, TaskSettings
-from toreqprop.bench.rows import FAST, FAST_RADIUS, LAYERED, task_of
-from toreqprop.bench.run import Run, build
+from toreqprop.bench.arms import certificate
+from toreqprop.bench.hyperparameters import searched, starting
+from toreqprop.bench.rows import Row
+from toreqprop.bench.run import CERTIFIED, Run, build
+from toreqprop.bench.settings import ModelName, ModelSettings
 from toreqprop.errors import InvalidInputError
-from toreqprop.tasks import Dataset
-from toreqprop.training import accuracy, fit
+from toreqprop.tasks import Dataset, get
+from toreqprop.training import Epoch, accuracy, fit
 
 VALIDATION_SEED = 1000
 """Far from the seeds of the benchmark: other splits, other initial weights."""
 
-HELD_OUT = 10_000
+HELD_OUT = 5_000
 FRACTION = 0.2
 TRAINING_IMAGES, DRAWN = 60_000, 5_000
 
+MIN_COSINE, MAX_NORM_ERROR = 0.995, 0.025
+"""What the certificates of a trial must reach: half the error that a certificate allows, as other
+seeds of the same row must pass too."""
+
+REFUSED = -100.0
+"""Added to the score of a trial whose certificates fail: it loses to every other one."""
+
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 1e-3, "high": 5e-2, "log": True},
-    "weight_decay": {"low": 1e-2, "high": 3.0, "log": True},
-    "schedule": ["cosine"],
-    "gain": {"low": 1.0, "high": 30.0, "log": True},
+    "learning_rate": {"low": 2e-3, "high": 3e-2, "log": True},
+    "weight_decay": {"low": 1e-2, "high": 1.0, "log": True},
+    "gain": {"low": 1.0, "high": 5.0, "log": True},
 }
-"""What is searched for both models. A constant rate is not: it validates well by chance and then
-fails on another seed, as its last epoch is as noisy as any."""
-
-EP_SPACE: dict[str, Any] = {
-    "beta": {"low": 0.05, "high": 2.0, "log": True},
-    "radius": {"low": 0.1, "high": 0.99, "log": False},
-}
-"""What EP has besides; it gets no more trials for it."""
-
-
-SHARED = ("hidden", "epochs", "batch_size")
-"""What an entry says of both models."""
+"""What is searched, for every arm alike; the rate falls as a cosine."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What both models of a task may spend."""
+    """What each arm of a row may spend; ``splits`` None leaves it to the row."""
 
     trials: int = 12
-    splits: int = 1
+    splits: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("trials", "splits"):
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} must be >= 1, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"{name} must be >= 1, got {value}.")
+
+    def splits_of(self, of: Row) -> int:
+        """Validation splits a trial of this row is scored on."""
+        return of.splits if self.splits is None else self.splits
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of settings and its accuracy (%) on each validation split."""
+    """One choice of settings, its accuracy (%) on each validation split, and for EP whether every
+    certificate passed, with the smallest cosine and the worst ratio of norms among them."""
 
     settings: ModelSettings
     accuracies: tuple[float, ...]
+    certified: bool = True
+    cosine: float | None = None
+    norm_error: float | None = None
 
     @property
     def mean(self) -> float:
         return float(np.mean(self.accuracies))
 
+    @property
+    def score(self) -> float:
+        """What the search maximises."""
+        return self.mean if self.certified else self.mean + REFUSED
 
-def validation_split(task: str, full: bool, seed: int) -> Dataset:
+
+def validation_split(of: Row, seed: int) -> Dataset:
     """Training data cut in two; the part to validate on is its ``test``.
 
-    The image tasks train on 5,000 images drawn from 60,000: here they are validated on up to
-    10,000 of those not drawn. Elsewhere a fifth of the training data is held out.
+    The image tasks draw their training images from 60,000: here they are validated on 5,000 of
+    those not drawn. Elsewhere a fifth of the training data is held out.
     """
-    known = task_of(task)
+    known = get(of.task)
     if not known.needs:
-        return known.load(seed, full).validation(FRACTION, seed)
+        return known.load(seed, False).validation(FRACTION, seed)
     everything = known.load(seed, True)
-    fraction = HELD_OUT / len(everything.train_y) if full else 1 - DRAWN / TRAINING_IMAGES
-    split = everything.validation(fraction, seed)
+    held = HELD_OUT / len(everything.train_y) if of.all_images else 1 - DRAWN / TRAINING_IMAGES
+    split = everything.validation(held, seed)
     return replace(split, test_x=split.test_x[:HELD_OUT], test_y=split.test_y[:HELD_OUT])
 
 
-def describe_validation(task: str, full: bool, splits: int) -> str:
+def describe_validation(of: Row, splits: int) -> str:
     """How trials are judged, in words."""
-    if not task_of(task).needs:
-        return f"{FRACTION:.0%} of the training data, {splits} splits"
-    kind = "held-out" if full else "undrawn"
-    return f"{HELD_OUT:,} {kind} training images, {splits} split{'s' if splits > 1 else ''}"
+    many = f"{splits} split{'s' if splits > 1 else ''}"
+    if not get(of.task).needs:
+        return f"{FRACTION:.0%} of the training data, {many}"
+    return f"{HELD_OUT:,} training images that are not trained on, {many}"
 
 
 def search(
-    task: str,
-    model: ModelName,
-    start: TaskSettings,
+    of: Row,
+    arm: ModelName,
     budget: Budget,
     *,
-    full: bool = False,
+    points: Sequence[ModelSettings] | None = None,
     on_trial: Callable[[int, Trial], None] | None = None,
 ) -> list[Trial]:
-    """Try ``budget.trials`` settings, the first of them ``start``'s; tree-structured Parzen.
+    """Try ``budget.trials`` settings of an arm by Optuna's TPE, or just ``points`` where given.
 
     Raises:
         InvalidInputError: Optuna is not installed.
     """
     optuna = _optuna()
-    seeds = range(VALIDATION_SEED, VALIDATION_SEED + budget.splits)
-    splits = {seed: validation_split(task, full, seed) for seed in seeds}
+    given = starting(of)
+    seeds = range(VALIDATION_SEED, VALIDATION_SEED + budget.splits_of(of))
+    splits = {seed: validation_split(of, seed) for seed in seeds}
     trials: list[Trial] = []
 
     def objective(asked: Any) -> float:
-        given = start.model(model)
-        chosen = suggest(asked, space(task, model))
-        chosen = replace(chosen, layers=given.layers, feedback=given.feedback)
-        entry = (
-            replace(start, backprop=chosen) if model == "backprop" else replace(start, ep=chosen)
-        )
-        scores = tuple(_validate(Run(task, model, s, entry, full), d) for s, d in splits.items())
-        trials.append(Trial(chosen, scores))
+        chosen = replace(suggest(asked, space(of, arm)), beta=given.model(arm).beta)
+        entry = replace(given, **{arm: chosen})  # type: ignore[arg-type]
+        parts = [
+            _validate(Run(of.name, arm, seed, entry, of.all_images), data)
+            for seed, data in splits.items()
+        ]
+        trials.append(_trial(chosen, parts))
         if on_trial is not None:
             on_trial(len(trials), trials[-1])
-        return trials[-1].mean
+        return trials[-1].score
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(nearest(start.model(model), space(task, model)))
-    study.optimize(objective, n_trials=budget.trials)
+    for point in [given.model(arm)] if points is None else points:
+        study.enqueue_trial(nearest(point, space(of, arm)))
+    study.optimize(objective, n_trials=budget.trials if points is None else len(points))
     return trials
 
 
-def space(row: str, model: ModelName) -> dict[str, Any]:
-    """What is searched for a model of a row: a layered network's readout has no gain, and where
-    speed counts the radius is given."""
-    found = SPACE | (EP_SPACE if model == "ep" else {})
-    if row in LAYERED:
-        found = {name: domain for name, domain in found.items() if name != "gain"}
-    if row in FAST and model == "ep":
-        found["radius"] = {"low": FAST_RADIUS, "high": FAST_RADIUS}
-    return found
+def second_round(
+    of: Row, found: Mapping[ModelName, Sequence[Trial]]
+) -> dict[ModelName, list[ModelSettings]]:
+    """What each arm tries once more: the best of every other arm, and its own best where that has
+    no certificates."""
+    leaders = {arm: max(found[arm], key=lambda trial: trial.mean) for arm in searched(of)}
+    return {
+        arm: [
+            leader.settings
+            for other, leader in leaders.items()
+            if other != arm or not max(found[arm], key=lambda trial: trial.score).certified
+        ]
+        for arm in searched(of)
+    }
+
+
+def space(of: Row, arm: ModelName) -> dict[str, Any]:
+    """What is searched for an arm of a row: only a looped network's readout has a gain."""
+    if of.network != "looped" and arm == "ep":
+        return {name: domain for name, domain in SPACE.items() if name != "gain"}
+    return SPACE
 
 
 def nearest(chosen: ModelSettings, domains: dict[str, Any]) -> dict[str, Any]:
     """The point of the search space nearest to some settings."""
     found = _plain(chosen)
-    for name, domain in domains.items():
-        if isinstance(domain, list):
-            found[name] = found[name] if found[name] in domain else domain[0]
-        else:
-            found[name] = min(max(found[name], domain["low"]), domain["high"])
-    return found
+    return {name: min(max(found[name], d["low"]), d["high"]) for name, d in domains.items()}
 
 
 def suggest(asked: Any, domains: dict[str, Any]) -> ModelSettings:
     """Draw settings; numbers are rounded before they are tried, so that what is written was."""
-    chosen: dict[str, Any] = {}
-    for name, domain in domains.items():
-        if isinstance(domain, list):
-            chosen[name] = asked.suggest_categorical(name, domain)
-        else:
-            chosen[name] = float(f"{asked.suggest_float(name, **domain):.2g}")
+    chosen: dict[str, Any] = {
+        name: float(f"{asked.suggest_float(name, **d):.2g}") for name, d in domains.items()
+    }
     return ModelSettings(**chosen)
 
 
 def best(trials: list[Trial]) -> Trial:
-    """The first trial of the highest mean validation accuracy."""
-    return max(trials, key=lambda trial: trial.mean)
+    """The first trial of the highest score.
+
+    Raises:
+        InvalidInputError: no trial's certificates passed.
+    """
+    found = max(trials, key=lambda trial: trial.score)
+    if not found.certified:
+        raise InvalidInputError(
+            "No trial passed its certificates: lower the row's radius or tol, or try more."
+        )
+    return found
 
 
 def record(
-    row: str,
-    entry: dict[str, Any],
-    epochs: int,
-    found: dict[ModelName, list[Trial]],
-    budget: Budget,
-    validation: str,
+    of: Row, found: dict[ModelName, list[Trial]], budget: Budget, made: dict[str, Any]
 ) -> dict[str, Any]:
-    """A row's entry of the hyperparameter file: the best settings and the search behind them."""
-    both, ep = space(row, "backprop"), space(row, "ep")
-    search_record: dict[str, Any] = {
+    """A row's entry of the file: the best settings and the whole search behind them."""
+    log: dict[str, Any] = {
         "trials": budget.trials,
-        "epochs": epochs,
-        "validation": validation,
+        "validation": describe_validation(of, budget.splits_of(of)),
         "validation_seed": VALIDATION_SEED,
-        "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first",
-        "space": both | {f"{name} (EP)": ep[name] for name in ep if name not in both},
+        "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first; then the best of the "
+        "other arms",
+        "constraint": f"certificates of EP at cosine >= {MIN_COSINE}, norms within "
+        f"{MAX_NORM_ERROR:.1%}, three times in training",
+        "space": SPACE,
+        "made": made,
     }
     chosen: dict[str, Any] = {}
-    for model, trials in found.items():
-        chosen[model] = _plain(best(trials).settings)
-        search_record[model] = {
+    for arm in searched(of):
+        trials = found[arm]
+        chosen[arm] = _plain(best(trials).settings)
+        log[arm] = {
             "best": round(best(trials).mean, 3),
-            "tried": [
-                {**_plain(t.settings), "accuracies": [round(a, 3) for a in t.accuracies]}
-                for t in trials
-            ],
+            "tried": [_logged(trial) for trial in trials],
         }
-    shared = {name: entry[name] for name in SHARED if name in entry}
-    return shared | chosen | {"search": search_record}
+    return chosen | {"search": log}
 
 
-def _validate(run: Run, data: Dataset) -> float:
+def _logged(trial: Trial) -> dict[str, Any]:
+    plain = {**_plain(trial.settings), "accuracies": [round(a, 3) for a in trial.accuracies]}
+    if trial.cosine is not None and trial.norm_error is not None:
+        plain |= {
+            "certified": trial.certified,
+            "cosine": round(trial.cosine, 5),
+            "norm_error": round(trial.norm_error, 4),
+        }
+    return plain
+
+
+def _trial(chosen: ModelSettings, parts: list[tuple[float, list[dict[str, Any]]]]) -> Trial:
+    accuracies = tuple(part[0] for part in parts)
+    found = [c for part in parts for c in part[1]]
+    if not found:
+        return Trial(chosen, accuracies)
+    error = max(max(1 - c["least_ratio"], c["largest_ratio"] - 1) for c in found)
+    return Trial(
+        chosen, accuracies, all(c["ok"] for c in found), min(c["cosine"] for c in found), error
+    )
+
+
+def _validate(run: Run, data: Dataset) -> tuple[float, list[dict[str, Any]]]:
+    """Accuracy in percent on the validation part, and EP's certificates."""
     torch.manual_seed(run.seed)
-    network = build(run, data, run.settings.model(run.model))
+    network = build(run, data, run.chosen.model(run.model))
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-    fit(network, x, y, run.settings.training(run.model, run.seed))
-    return 100 * accuracy(network, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
+    training = run.chosen.training(run.model, run.seed)
+    found: list[dict[str, Any]] = []
+
+    def certified(epoch: int) -> None:
+        if run.model == "ep" and epoch in (0, max(1, training.epochs // 2), training.epochs):
+            limits = {"min_cosine": MIN_COSINE, "max_norm_error": MAX_NORM_ERROR}
+            found.append(certificate(network, x[:CERTIFIED], y[:CERTIFIED], **limits))
+
+    def after(epoch: Epoch) -> None:
+        certified(epoch.epoch)
+
+    certified(0)
+    fit(network, x, y, training, on_epoch=after)
+    test = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
+    return 100 * accuracy(network, *test), found
 
 
 def _plain(chosen: ModelSettings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A search for hyperparameters that was stopped goes on: what it began with, and what it found."""
+"""A search for settings that was stopped goes on: what was asked for, and what was found."""
 
 from __future__ import annotations
 
@@ -6,50 +6,61 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.hyperparameters import ModelName, ModelSettings
+from toreqprop.bench.hyperparameters import searched
+from toreqprop.bench.rows import row
+from toreqprop.bench.settings import ModelName, ModelSettings
 from toreqprop.bench.tuning import Trial
 from toreqprop.sealed import read_sealed, write_sealed
+
+Search = tuple[str, ModelName, int]
+"""A row, an arm and a round, 1 or 2."""
 
 
 @dataclass
 class Journal:
-    """Beside the file to be written, for as long as a search lasts.
-
-    The settings a search begins with are part of it: they decide the trials, and the file they were
-    read from changes while the search goes on.
-    """
+    """Beside the file to be written, for as long as a search lasts."""
 
     path: Path
     request: dict[str, Any]
-    start: dict[str, Any]
-    found: dict[str, dict[str, list[Trial]]] = field(default_factory=dict)
+    found: dict[str, list[Trial]] = field(default_factory=dict)
 
     @staticmethod
-    def of(output: Path, request: dict[str, Any], start: dict[str, Any]) -> Journal:
+    def of(output: Path, request: dict[str, Any]) -> Journal:
         """The journal of an equal request that was stopped, else a new one."""
         path = output.with_name(f".{output.name}.tuning")
         kept = read_sealed(path)
         if kept is None or kept.get("request") != request:
-            return Journal(path, request, start)
-        found = {
-            name: {model: [_trial(t) for t in trials] for model, trials in models.items()}
-            for name, models in kept["found"].items()
-        }
-        return Journal(path, request, kept["start"], found)
+            return Journal(path, request)
+        found = {key: [_trial(t) for t in trials] for key, trials in kept["found"].items()}
+        return Journal(path, request, found)
 
-    def add(self, name: str, model: ModelName, trials: list[Trial]) -> None:
+    def add(self, name: str, arm: ModelName, number: int, trials: list[Trial]) -> None:
         """Note a finished search, on disk."""
-        self.found.setdefault(name, {})[model] = trials
-        plain = {
-            name: {model: [asdict(t) for t in trials] for model, trials in models.items()}
-            for name, models in self.found.items()
-        }
-        write_sealed(self.path, {"request": self.request, "start": self.start, "found": plain})
+        self.found[_key(name, arm, number)] = trials
+        plain = {key: [asdict(t) for t in found] for key, found in self.found.items()}
+        write_sealed(self.path, {"request": self.request, "found": plain})
+
+    def has(self, name: str, arm: ModelName, number: int) -> bool:
+        """Whether this search is finished."""
+        return _key(name, arm, number) in self.found
+
+    def first(self, name: str) -> dict[ModelName, list[Trial]]:
+        """What the first round found for every arm of a row."""
+        return {arm: self.found[_key(name, arm, 1)] for arm in searched(row(name))}
+
+    def both(self, name: str, arm: ModelName) -> list[Trial]:
+        """All trials of an arm."""
+        return self.found[_key(name, arm, 1)] + self.found[_key(name, arm, 2)]
 
     def end(self) -> None:
-        """All is done: the next search begins with what is in the file then."""
+        """All is done: the next search begins anew."""
         self.path.unlink(missing_ok=True)
 
 
+def _key(name: str, arm: ModelName, number: int) -> str:
+    return f"{name}, {arm}, {number}"
+
+
 def _trial(stored: dict[str, Any]) -> Trial:
-    return Trial(ModelSettings(**stored["settings"]), tuple(stored["accuracies"]))
+    plain = {**stored, "accuracies": tuple(stored["accuracies"])}
+    return Trial(**{**plain, "settings": ModelSettings(**stored["settings"])})

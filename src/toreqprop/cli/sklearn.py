@@ -38,7 +38,7 @@ def sklearn(
       toreqprop sklearn iris diabetes --seeds 5
     """
     from toreqprop.bench import sklearn_table as bench
-    from toreqprop.bench.environment import environment
+    from toreqprop.evidence import environment
 
     chosen = bench.select(data)
     used = tuple(range(seed, seed + seeds))

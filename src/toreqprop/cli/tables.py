@@ -47,7 +47,7 @@ def tables(
     """
     from toreqprop import checks
     from toreqprop.bench import table_study as study
-    from toreqprop.bench.environment import environment
+    from toreqprop.evidence import environment
     from toreqprop.tasks.public_tables import PUBLIC_TABLES
 
     for name in names or ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,6 @@ from rich.table import Table
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from toreqprop.verify.levels import Level
     from toreqprop.verify.report import Report
 
 _NEEDED = ("scipy", "statsmodels", "matplotlib", "jinja2")
@@ -52,7 +50,9 @@ def verify(
     jobs: Annotated[
         int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("results"),
+    output: Annotated[
+        Path, typer.Option(help="Folder of the reports; each level has its own.")
+    ] = Path("results"),
     fresh: Annotated[
         bool,
         typer.Option(
@@ -77,18 +77,13 @@ def verify(
         raise InvalidInputError(
             f'Verification needs {", ".join(missing)}: run `pip install "toreqprop[bench]"`.'
         )
+    from toreqprop.evidence import Store
     from toreqprop.verify.display import Display
-    from toreqprop.verify.levels import LEVELS, seeds_from
-    from toreqprop.verify.records import Job, Records
     from toreqprop.verify.registry import select
-    from toreqprop.verify.report import make_report
-    from toreqprop.verify.report_files import write_reports
-    from toreqprop.verify.runner import run_jobs
-    from toreqprop.verify.self_test import detections, sabotage_jobs
+    from toreqprop.verify.runner import KEPT, plan, run_verification
 
-    started = time.monotonic()
     numbers = _numbers(track, more)
-    chosen = select(numbers, require or [])
+    select(numbers, require or [])
     console = Console(soft_wrap=True, stderr=as_json)
     if listing:
         _list(console)
@@ -97,76 +92,42 @@ def verify(
     asked = [name for name, flag in flags.items() if flag]
     if len(asked) > 1:
         raise InvalidInputError(f"--{asked[0]} and --{asked[1]} cannot be used together.")
-    level = LEVELS[asked[0] if asked else "quick"]
+    level = asked[0] if asked else "quick"
     processes = min(4, os.cpu_count() or 1) if jobs is None else jobs
     if mutations:
         from toreqprop.cli.mutations import show_mutations
 
-        show_mutations(numbers, level.name, seed, seeds, processes, output, as_json=as_json)
-    used = seeds_from(level, seed, seeds)
-    honest = [Job(t, level, used) for t in chosen]
-    todo = honest + (sabotage_jobs(honest) if self_test else [])
-    records = Records(output / ".verification")
+        show_mutations(numbers, level, seed, seeds, processes, output, as_json=as_json)
+    todo, _ = plan(numbers, require or [], level, seed, seeds, self_test)
     display = Display(console)
     try:
         with display:
-            found = run_jobs(todo, records, processes, display, fresh=fresh)
+            found = run_verification(
+                numbers,
+                names=require or [],
+                level=level,
+                seed=seed,
+                seeds=seeds,
+                self_test=self_test,
+                processes=processes,
+                output=output,
+                fresh=fresh,
+                listener=display,
+            )
     except KeyboardInterrupt:
-        kept = sum(records.load(job) is not None for job in todo)
+        kept = Store(output / KEPT)
+        count = sum(kept.load(job) is not None for job in todo)
         console.print(
-            f"{kept} of {len(todo)} experiments are finished and kept in {records.folder}; the "
+            f"{count} of {len(todo)} experiments are finished and kept in {kept.folder}; the "
             "same command does the rest.",
             highlight=False,
         )
         raise
-    seen = detections(found) if self_test else None
-    command = describe_command(numbers, require or [], level, seed, seeds, self_test)
-    report = make_report(found, level, command, seen)
-    report["timing"] = {
-        "generated": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "command_seconds": time.monotonic() - started,
-        "experiment_seconds": sum(r["seconds"] for r in found.values()),
-        "experiments": len(found),
-        "jobs": processes,
-        "reused": sum(bool(r.get("reused")) for r in found.values()),
-    }
-    written = write_reports(report, output)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
-    _show(console, report)
-    console.print("Written: " + ", ".join(str(path) for path in written), highlight=False)
-    raise typer.Exit(exit_code(report, bool(require)))
-
-
-def exit_code(report: Report, required: bool = False) -> int:
-    """0 only if every track that ran passed, was repeated exactly where it ran twice, and, in a
-    self-test, every sabotage was seen; required tracks must have run."""
-    absent = required and any(t["status"] in ("NOT RUN", "STUB") for t in report["tracks"])
-    blind = any(d["available"] and not d["seen"] for d in report["self_test"] or [])
-    differs = bool(report["reproducibility"]["differing"])
-    return int(absent or blind or differs or not report["overall"]["passed"])
-
-
-def describe_command(
-    numbers: list[int],
-    names: list[str],
-    level: Level,
-    seed: int,
-    seeds: int | None,
-    self_test: bool,
-) -> str:
-    """The command that gives these results: all options that change them, and no folders."""
-    parts = [f"toreqprop verify --{level.name}"]
-    if numbers:
-        parts.append("--track " + " ".join(map(str, numbers)))
-    parts += [f"--require {name!r}" for name in names]
-    if seed != 42:
-        parts.append(f"--seed {seed}")
-    if seeds is not None:
-        parts.append(f"--seeds {seeds}")
-    if self_test:
-        parts.append("--self-test")
-    return " ".join(parts)
+        typer.echo(json.dumps(found.report, indent=2))
+    _show(console, found.report)
+    console.print("Written: " + ", ".join(map(str, found.written)), highlight=False)
+    raise typer.Exit(int(not found.passed or (bool(require) and not found.complete)))
 
 
 def _numbers(track: list[str] | None, more: list[str] | None) -> list[int]:

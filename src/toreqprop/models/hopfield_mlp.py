@@ -130,7 +130,7 @@ class HopfieldMLP(EquilibriumModel):
 
         Couplings start at the identity, the way back is a little weaker than the way up, so that
         activity crosses the stack without fading exponentially, and accelerated sweeps settle in a
-        number that grows slowly with depth (`benchmarks/layered.py` measures it). So close to the
+        number that grows slowly with depth (measured by `toreqprop depth`). So close to the
         edge a nudge moves much, and what it moves fades on its way down: hence the small β and
         tolerance. Use it in double precision.
         ``options`` replace any of these choices.

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from toreqprop.evidence import Listener, Record
 from toreqprop.progress_bars import ProgressBars
-from toreqprop.verify.records import Job, Record, verdict_of
-from toreqprop.verify.runner import Listener
+from toreqprop.verify.records import Job, verdict_of
 
 STYLES = {"PASS": "green", "PARTIAL": "yellow", "FAIL": "bold red"}
 
 
-class Display(ProgressBars, Listener):
+class Display(ProgressBars, Listener[Job]):
     """Shows what each running track is at, and every verdict as it falls."""
 
     def __init__(self, console: Console) -> None:
@@ -24,8 +24,8 @@ class Display(ProgressBars, Listener):
         self._jobs = {job.label: job for job in pending}
         self.begin(len(pending), reused, "experiments")
 
-    def progress(self, label: str, message: str) -> None:
-        self.piece(label, _name(self._jobs[label]), None, note=message)
+    def progress(self, label: str, news: str) -> None:
+        self.piece(label, _name(self._jobs[label]), None, note=news)
 
     def repeated(self, jobs: Sequence[Job]) -> None:
         self.say_repeated([_name(job) for job in jobs])

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toreqprop.bench.statistics import Comparison, compare, summarise, wilson
+from toreqprop.evidence.statistics import Comparison, compare, summarise, wilson
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toreqprop.bench.environment import environment, metadata_version
+from toreqprop.evidence.job import Record
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import decode
-from toreqprop.verify.records import Job, Record, verdict_of
+from toreqprop.verify.records import Job, verdict_of
 from toreqprop.verify.self_test import Detection
 from toreqprop.verify.track import Track
 from toreqprop.verify.verdict import Check, Status
@@ -23,7 +23,6 @@ MARKS = {"PASS": "✅", "PARTIAL": "⚠️", "FAIL": "❌", "STUB": "🔧", "NOT
 def make_report(
     records: Mapping[Job, Record],
     level: Level,
-    command: str,
     found: Sequence[Detection] | None = None,
 ) -> Report:
     """The report of a verification; ``found`` adds the outcome of the self-test."""
@@ -37,7 +36,6 @@ def make_report(
     return {
         "title": "TorEqProp Verification Results",
         "level": level.title,
-        "command": command,
         "seeds": seeds,
         "overall": {
             "verified": len(ran),
@@ -51,15 +49,8 @@ def make_report(
             "confirmed": sum(c is True for c in confirmed),
             "differing": [t["number"] for t in tracks if t["confirmed"] is False],
         },
-        "environment": _environment(),
         "self_test": None if found is None else [_detection(d) for d in found],
     }
-
-
-def _environment() -> dict[str, Any]:
-    found = environment()
-    found["packages"]["statsmodels"] = metadata_version("statsmodels")
-    return found
 
 
 def _track(track: Track, record: Record) -> dict[str, Any]:
@@ -83,6 +74,7 @@ def _track(track: Track, record: Record) -> dict[str, Any]:
         "values": record["values"],
         "timings": record["timings"],
         "checksums": record["checksums"],
+        "key": record.get("key"),
         "hash": record["hash"],
         "confirmed": record.get("confirmed"),
         "seconds": record["seconds"],

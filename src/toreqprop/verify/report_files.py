@@ -15,16 +15,26 @@ from toreqprop.verify.report import MARKS, Report, number
 JSON, NOTEBOOK, PAGE = "verification.json", "verification_notebook.md", "verification.html"
 
 
+def whole_folder(output: Path, level: str, *, whole: bool) -> Path:
+    """Where the report of a level goes: one of some tracks has a folder of its own."""
+    return output / "verification" / (level if whole else f"{level}-partial")
+
+
 def write_reports(report: Report, folder: Path) -> list[Path]:
     """Write the three files, each whole or not at all."""
     texts = {
         JSON: json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         NOTEBOOK: render("notebook.md.j2", report),
-        PAGE: render("page.html.j2", report, drawn=draw(report)),
+        PAGE: page(report),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)
     return [folder / name for name in texts]
+
+
+def page(report: Report) -> str:
+    """The report as one page that needs no other file."""
+    return render("page.html.j2", report, drawn=draw(report))
 
 
 def render(template: str, report: Report, **extra: Any) -> str:

@@ -1,113 +1,121 @@
-"""Runs jobs in parallel processes, takes up finished ones, and reports as it goes."""
+"""A verification from Python: tracks in, a typed report out; the command line prints it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from toreqprop.errors import InvalidInputError, LostWorkError
-from toreqprop.processes import perform_all, tell
-from toreqprop.verify.levels import LEVELS
-from toreqprop.verify.records import Job, Record, Records, lost, perform
-from toreqprop.verify.registry import all_tracks
+from toreqprop.evidence import Listener, Store, provenance, run_jobs
+from toreqprop.evidence.job import Record
+from toreqprop.verify.levels import LEVELS, seeds_from
+from toreqprop.verify.records import Job
+from toreqprop.verify.registry import select
+from toreqprop.verify.report import make_report
+from toreqprop.verify.report_files import whole_folder, write_reports
+from toreqprop.verify.self_test import Detection, detections, sabotage_jobs
 
-
-class Listener:
-    """What a display may want to know; every method may be left as it is."""
-
-    def planned(self, pending: Sequence[Job], reused: int) -> None:
-        """Before the first job: those to do, and how many were done by an earlier command."""
-
-    def progress(self, label: str, message: str) -> None:
-        """A running experiment says where it is."""
-
-    def repeated(self, jobs: Sequence[Job]) -> None:
-        """A process was killed: these jobs were under way and are done again."""
-
-    def finished(self, job: Job, record: Record) -> None:
-        """A job is over and on disk."""
+KEPT = ".verification"
+"""The folder of finished experiments, inside that of the reports."""
 
 
-def run_jobs(
-    jobs: Sequence[Job],
-    records: Records,
-    processes: int = 1,
-    listener: Listener | None = None,
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found: the records, the self-test where there was one, the report as
+    plain data, and the files it was written to."""
+
+    records: dict[Job, Record]
+    detections: tuple[Detection, ...] | None
+    report: dict[str, Any]
+    written: tuple[Path, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every track that ran passed, repeated exactly where it ran twice, and every
+        sabotage that could be tried was seen."""
+        blind = any(d.available and not d.seen for d in self.detections or ())
+        differs = bool(self.report["reproducibility"]["differing"])
+        return bool(self.report["overall"]["passed"]) and not blind and not differs
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chosen track has an experiment and its data."""
+        return all(t["status"] not in ("NOT RUN", "STUB") for t in self.report["tracks"])
+
+
+def run_verification(
+    tracks: Sequence[int] = (),
     *,
+    names: Sequence[str] = (),
+    level: str = "quick",
+    seed: int = 42,
+    seeds: int | None = None,
+    self_test: bool = False,
+    processes: int = 1,
+    output: Path = Path("results"),
     fresh: bool = False,
-) -> dict[Job, Record]:
-    """The record of every job; ``fresh`` does those again that are on disk already.
+    listener: Listener[Job] | None = None,
+) -> Verification:
+    """Run tracks by number, or by names their titles hold, else all; write the report.
 
-    Each experiment seeds itself and runs on one thread, so neither the number of processes nor the
-    order changes a measurement. A job is on disk before it is reported: whatever ends this
-    function, also ``kill -9``, the next call goes on from there.
+    A verification of all tracks goes to ``output/verification/LEVEL``, one of some of them to
+    ``.../LEVEL-partial``, which never touches the whole one. Finished experiments are taken up.
+
+    Raises:
+        InvalidInputError: an unknown track or level, or too few seeds for it.
     """
-    if processes < 1:
-        raise InvalidInputError(f"jobs must be >= 1, got {processes}.")
-    listener = Listener() if listener is None else listener
-    done: dict[Job, Record] = {}
-    pending: list[Job] = []
-    for job in jobs:
-        found = None if fresh else records.load(job)
-        if found is None:
-            pending.append(job)
-        else:
-            done[job] = {**found, "reused": True}
-    listener.planned(pending, len(done))
-    pending.sort(key=lambda job: -job.track.cost)
-    if processes == 1 or len(pending) < 2:
-        for job in pending:
-            done[job] = _run_here(job, records, listener)
-    else:
-        _run_in_processes(pending, records, processes, listener, done)
-    return {job: done[job] for job in jobs}
-
-
-def _run_here(job: Job, records: Records, listener: Listener) -> Record:
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        listener.progress(job.label, "started")
-        record = perform(job, lambda message: listener.progress(job.label, message))
-    finally:
-        torch.set_num_threads(threads)
-    record = records.save(job, record)
-    listener.finished(job, record)
-    return record
-
-
-def _run_in_processes(
-    pending: Sequence[Job],
-    records: Records,
-    processes: int,
-    listener: Listener,
-    done: dict[Job, Record],
-) -> None:
-    def over(job: Job, future: Future[Record]) -> None:
-        try:
-            done[job] = future.result()
-        except LostWorkError as error:
-            done[job] = lost(job, str(error))
-        listener.finished(job, done[job])
-
-    work = {
-        j: (_run_in_worker, (j.track.number, j.level.name, j.seeds, j.sabotage, records))
-        for j in pending
+    started = time.time()
+    jobs, _ = plan(tracks, names, level, seed, seeds, self_test)
+    found = run_jobs(jobs, Store(output / KEPT), processes, listener, fresh=fresh)
+    seen = detections(found.records) if self_test else None
+    command = describe_command(tracks, names, level, seed, seeds, self_test)
+    report = make_report(found.records, LEVELS[level], seen)
+    report |= provenance(command, started)
+    report["timing"] |= {
+        "experiment_seconds": sum(r["seconds"] for r in found.records.values()),
+        "experiments": len(found.records),
+        "jobs": processes,
+        "reused": found.reused,
     }
-    perform_all(
-        work, processes, lambda news: listener.progress(*news), over, on_lost=listener.repeated
-    )
+    folder = whole_folder(output, level, whole=not tracks and not names)
+    written = tuple(write_reports(report, folder))
+    return Verification(found.records, None if seen is None else tuple(seen), report, written)
 
 
-def _run_in_worker(
-    number: int, level: str, seeds: tuple[int, ...], sabotage: str | None, records: Records
-) -> Record:
-    job = Job(all_tracks()[number], LEVELS[level], seeds, sabotage)
+def plan(
+    tracks: Sequence[int],
+    names: Sequence[str],
+    level: str,
+    seed: int,
+    seeds: int | None,
+    self_test: bool,
+) -> tuple[list[Job], list[Job]]:
+    """All jobs of a verification, and those of them that are honest."""
+    chosen = LEVELS[level]
+    used = seeds_from(chosen, seed, seeds)
+    honest = [Job(track, chosen, used) for track in select(tracks, names)]
+    return honest + (sabotage_jobs(honest) if self_test else []), honest
 
-    def report(message: str) -> None:
-        tell((job.label, message))
 
-    report("started")
-    return records.save(job, perform(job, report))
+def describe_command(
+    numbers: Sequence[int],
+    names: Sequence[str],
+    level: str,
+    seed: int,
+    seeds: int | None,
+    self_test: bool,
+) -> str:
+    """The command that gives these results: all options that change them, and no folders."""
+    parts = [f"toreqprop verify --{level}"]
+    if numbers:
+        parts.append("--track " + " ".join(map(str, numbers)))
+    parts += [f"--require {name!r}" for name in names]
+    if seed != 42:
+        parts.append(f"--seed {seed}")
+    if seeds is not None:
+        parts.append(f"--seeds {seeds}")
+    if self_test:
+        parts.append("--self-test")
+    return " ".join(parts)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import Dataset, get
@@ -85,12 +82,6 @@ class Track:
             raise InvalidInputError(
                 f"Track {self.number} names no sabotage: nothing shows that it could fail."
             )
-
-    @property
-    def source(self) -> str:
-        """A digest of the file the experiment is in."""
-        path = None if self.run is None else inspect.getsourcefile(self.run)
-        return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
 
     def context(self, context: Context, sabotage: str | None) -> Context:
         """The context with one of this track's own sabotages."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.environment import environment
 from toreqprop.errors import TorEqPropError
+from toreqprop.evidence import environment
 from toreqprop.hardware import Ngspice
 
 

@@ -11,7 +11,7 @@ from toreqprop.atomic import write_atomically
 from toreqprop.bench.hardware.faults import FAULTS, MAP_BITS, MAP_NOISE
 from toreqprop.bench.hardware.methods import METHODS
 from toreqprop.bench.hardware.sweep import Row, scores
-from toreqprop.bench.statistics import compare, summarise
+from toreqprop.evidence.statistics import compare, summarise
 
 STATIC = (
     "stuck weights 20 %",

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from toreqprop.bench.circuits.report import commit
-from toreqprop.bench.environment import environment
 from toreqprop.bench.hardware.faults import Fault
 from toreqprop.bench.hardware.methods import Method, Recipe, run, validation_split
 from toreqprop.energies.devices import Device
+from toreqprop.evidence import environment
 from toreqprop.sealed import read_sealed, write_sealed
 
 Row = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from toreqprop.bench import statistics
+from toreqprop.evidence import statistics
 from toreqprop.verify.levels import QUICK, Level
 from toreqprop.verify.measurements import (
     Accuracy,

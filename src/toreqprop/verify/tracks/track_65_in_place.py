@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toreqprop.bench.circuits.digits import Recipe, build, digits, learn, scaled
-from toreqprop.bench.statistics import compare
+from toreqprop.evidence.statistics import compare
 from toreqprop.training import predict
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Accuracy, Column, Measurements, Paired, Table

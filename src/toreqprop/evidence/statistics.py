@@ -10,12 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from toreqprop.errors import InvalidInputError
 
 CONFIDENCE = 0.95
 SIGNIFICANCE = 0.05
 MARGIN = 1.0
 """Percentage points within which two accuracies count as equivalent."""
+
+ROUNDING = 1e-9
+"""Differences that vary by less do not vary: a score is a count over fewer than 1e9 answers."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,12 @@ def summarise(scores: Sequence[float]) -> Summary:
     if n == 1:
         return Summary(1, mean, None, None, None)
     sd = _deviation(scores)
-    half = _t_quantile(0.5 + CONFIDENCE / 2, n - 1) * sd / math.sqrt(n)
-    return Summary(n, mean, sd, mean - half, mean + half)
+    if sd == 0:
+        return Summary(n, mean, 0.0, mean, mean)
+    from scipy.stats import t
+
+    low, high = t.interval(CONFIDENCE, n - 1, loc=mean, scale=sd / math.sqrt(n))
+    return Summary(n, mean, sd, float(low), float(high))
 
 
 def compare(first: Sequence[float], second: Sequence[float], margin: float = MARGIN) -> Comparison:
@@ -82,58 +91,59 @@ def compare(first: Sequence[float], second: Sequence[float], margin: float = MAR
         return Comparison(gap, None, None, None, margin, None, None, None)
     pooled = math.sqrt((_deviation(first) ** 2 + _deviation(second) ** 2) / 2)
     effect = gap.mean / pooled if pooled > 0 else (0.0 if gap.mean == 0 else None)
-    freedom, error = gap.n - 1, gap.sd / math.sqrt(gap.n)
-    t, p = _t_test(gap.mean, error, freedom)
-    below = _upper_tail(gap.mean + margin, error, freedom)
-    above = _upper_tail(margin - gap.mean, error, freedom)
-    equivalence_p = max(below, above)
-    smallest = abs(gap.mean) + _t_quantile(1 - SIGNIFICANCE, freedom) * error
+    if gap.sd < ROUNDING:
+        return _without_variance(gap, effect, margin)
+    from scipy.stats import t as student
+    from scipy.stats import ttest_rel
+    from statsmodels.stats.weightstats import ttost_paired
+
+    found = ttest_rel(first, second)
+    equivalence_p = float(ttost_paired(np.array(first), np.array(second), -margin, margin)[0])
+    error = gap.sd / math.sqrt(gap.n)
+    smallest = abs(gap.mean) + float(student.ppf(1 - SIGNIFICANCE, gap.n - 1)) * error
     return Comparison(
-        gap, t, p, effect, margin, equivalence_p, equivalence_p < SIGNIFICANCE, smallest
-    )
+        gap, float(found.statistic), float(found.pvalue), effect, margin,
+        equivalence_p, equivalence_p < SIGNIFICANCE, smallest,
+    )  # fmt: skip
+
+
+def _without_variance(gap: Summary, effect: float | None, margin: float) -> Comparison:
+    """Identical differences: no evidence at all, or a difference that never varies."""
+    t, p = (0.0, 1.0) if gap.mean == 0 else (None, 0.0)
+    inside = abs(gap.mean) < margin
+    return Comparison(gap, t, p, effect, margin, 0.0 if inside else 1.0, inside, abs(gap.mean))
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson interval of a proportion at the confidence `CONFIDENCE`."""
-    from scipy.stats import norm
+    from statsmodels.stats.proportion import proportion_confint
 
     if trials < 1:
         raise InvalidInputError(f"trials must be >= 1, got {trials}.")
-    z = float(norm.ppf(0.5 + CONFIDENCE / 2))
-    share = successes / trials
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    spread = share * (1 - share) / trials + z * z / (4 * trials * trials)
-    half = z / (1 + z * z / trials) * math.sqrt(spread)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low, high = proportion_confint(successes, trials, 1 - CONFIDENCE, "wilson")
+    return max(0.0, float(low)), min(1.0, float(high))
+
+
+def above_chance(scores: Sequence[float], chance: float, correct: int, trials: int) -> float:
+    """p-value of "no better than chance": Student's t over seeds, or the binomial test of
+    ``correct`` among ``trials`` where there is one seed or no variance. Scores and chance in
+    percent."""
+    from scipy.stats import binomtest, ttest_1samp
+
+    if len(scores) > 1 and _deviation(scores) > 0:
+        return float(ttest_1samp(scores, chance, alternative="greater").pvalue)
+    return float(binomtest(correct, trials, chance / 100, alternative="greater").pvalue)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjusted p-values of several tests (Holm 1979); None stays None and counts for nothing."""
+    from statsmodels.stats.multitest import multipletests
+
+    known = [p for p in p_values if p is not None]
+    adjusted = iter(multipletests(known, method="holm")[1] if known else [])
+    return [None if p is None else float(next(adjusted)) for p in p_values]
 
 
 def _deviation(scores: Sequence[float]) -> float:
     """Standard deviation (n − 1); exactly zero for equal scores, whatever their mean rounds to."""
-    if all(s == scores[0] for s in scores):
-        return 0.0
-    mean = math.fsum(scores) / len(scores)
-    return math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / (len(scores) - 1))
-
-
-def _t_test(mean: float, error: float, freedom: int) -> tuple[float | None, float]:
-    from scipy.stats import t
-
-    if error == 0:
-        # Identical differences: no evidence at all, or a difference that never varies.
-        return (0.0, 1.0) if mean == 0 else (None, 0.0)
-    ratio = mean / error
-    return ratio, float(2 * t.sf(abs(ratio), freedom))
-
-
-def _upper_tail(distance: float, error: float, freedom: int) -> float:
-    from scipy.stats import t
-
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return float(t.sf(distance / error, freedom))
-
-
-def _t_quantile(probability: float, freedom: int) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf(probability, freedom))
+    return 0.0 if all(s == scores[0] for s in scores) else float(np.std(scores, ddof=1))

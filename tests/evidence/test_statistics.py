@@ -12,8 +12,8 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import DescrStatsW, ttost_paired
 
-from toreqprop.bench.statistics import compare, summarise, wilson
 from toreqprop.errors import InvalidInputError
+from toreqprop.evidence.statistics import above_chance, compare, holm, summarise, wilson
 
 RNG = np.random.default_rng(7)
 CASES = [
@@ -127,3 +127,16 @@ def test_equal_scores_have_exactly_no_deviation() -> None:
     # The mean of three 94.1s is not 94.1 in float64; the deviation must be zero all the same.
     assert summarise([94.1, 94.1, 94.1]).sd == 0.0
     assert not math.isnan(summarise([94.1, 94.1, 94.1]).mean)
+
+
+def test_holm_multiplies_the_smallest_by_all() -> None:
+    # By hand: sorted 0.01, 0.02, 0.04 become 3·0.01, max(0.03, 2·0.02), max(0.04, 0.04).
+    assert holm([0.04, 0.01, None, 0.02]) == pytest.approx([0.04, 0.03, None, 0.04])
+    assert holm([None]) == [None]
+
+
+def test_chance_is_not_beaten_by_luck() -> None:
+    assert above_chance([11.0, 9.0, 10.5], 10.0, 0, 1) > 0.2
+    assert above_chance([90.0, 91.0, 92.0], 10.0, 0, 1) < 1e-3
+    assert above_chance([50.0], 50.0, 50, 100) > 0.4  # one seed: the samples decide
+    assert above_chance([70.0], 50.0, 70, 100) < 1e-3
