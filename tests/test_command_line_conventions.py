@@ -18,9 +18,9 @@ from toreqprop.cli import app
 ROOT = typer.main.get_command(app)
 SEEDLESS = {
     "data list", "data fetch", "data verify", "doctor", "evaluate", "export", "info", "memory",
-    "predict", "tune", "zoo list",
+    "predict", "zoo list",
 }  # fmt: skip
-"""Commands without randomness of their own; `tune` searches from the seeds of its splits."""
+"""Commands without randomness of their own."""
 
 
 def commands() -> dict[str, Any]:

@@ -103,6 +103,7 @@ CHECKPOINT: dict[str, Good] = {
     "decode": lambda _: {"value": 1},
 }
 CORE: dict[str, Good] = {
+    "load": lambda _: {"name": "digits"},
     "Anderson": lambda _: {"memory": 3, "inner": teq.GaussSeidel(), "tol": 1e-3, "max_steps": 9},
     "AveragePooling": lambda _: {"size": 2},
     "Block": lambda _: {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from toreqprop.bench import hyperparameters
-from toreqprop.bench.tuning_journal import Journal
 from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError, TorEqPropError
 
@@ -169,40 +167,5 @@ def test_an_altered_file_is_named_when_nothing_else_is_there(
     assert "No source" not in said
 
 
-def test_a_stopped_search_goes_on_with_what_it_began_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped after the first of two rows is written, the second command ends in the same file."""
-    content = hyperparameters.read()
-    content["tasks"]["digits"] |= {"epochs": 1, "hidden": 8}
-    options = ["--trials", 2, "--jobs", 1]
-
-    def prepare(name: str) -> Path:
-        path = tmp_path / name / "file.json"
-        hyperparameters.write(path, content)
-        return path
-
-    whole, stopped = prepare("whole"), prepare("stopped")
-    assert run("tune", "digits", "digits-fast", *options, "--output", whole).exit_code == 0
-
-    real, calls = Journal.add, []
-
-    def add(journal: Journal, *found: Any) -> None:
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(found)
-        real(journal, *found)
-
-    command = ["tune", "digits", "digits-fast", *options, "--output", stopped]
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "add", add)
-        ended = run(*command)
-    assert ended.exit_code == 130
-    assert "2 finished searches are saved" in ended.output
-    between = json.loads(stopped.read_text())["tasks"]["digits"]
-    assert between["search"]["trials"] == 2  # written already
-    again = run(*command)
-    assert again.exit_code == 0, again.output
-    assert stopped.read_bytes() == whole.read_bytes()
-    assert [p.name for p in stopped.parent.iterdir()] == ["file.json"]
+def test_a_search_without_processes_is_refused() -> None:
     assert "--jobs must be" in refuse("tune", "digits", "--jobs", 0)

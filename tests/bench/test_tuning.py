@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import Result
 from typer.testing import CliRunner
 
 from toreqprop.bench import hyperparameters, rows
@@ -17,6 +19,7 @@ from toreqprop.bench.rows import ROWS, row
 from toreqprop.bench.run import Run, build
 from toreqprop.bench.settings import ModelSettings
 from toreqprop.bench.tuning import Budget, Trial, best, search, second_round, validation_split
+from toreqprop.bench.tuning_journal import Journal
 from toreqprop.bench.unnudged import UnnudgedEP
 from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
@@ -43,8 +46,13 @@ def test_every_row_has_the_search_behind_its_settings(name: str) -> None:
         }
         for arm in arms
     }
-    assert len({len(found) for found in points.values()}) == 1  # the same budget for every arm
+    # The same budget for every arm, and whatever did best in one was tried in all.
+    counts = [len(entry["search"][arm]["tried"]) for arm in arms]
+    assert min(counts) >= entry["search"]["trials"]
+    assert len(set(counts)) == 1 or "tried again" in entry["search"]["note"]
     for arm in arms:
+        best_here = tuple(entry[arm].get(key) for key in ("learning_rate", "weight_decay", "gain"))
+        assert all(best_here in found for found in points.values())
         tried = [t for t in entry["search"][arm]["tried"] if t.get("certified", True)]
         top = max(tried, key=lambda trial: np.mean(trial["accuracies"]))
         for key, value in entry[arm].items():
@@ -147,6 +155,50 @@ def test_a_new_row_is_one_entry_and_tune_creates_its_settings(
     found = hyperparameters.read(path)
     assert settings("new", content=found).hidden == SMALL.hidden
     assert found["rows"]["new"]["search"]["made"]["command"] == "toreqprop tune new --trials 1"
+
+
+def test_a_stopped_search_goes_on_with_what_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped within the first of two rows, the second command ends in the same settings."""
+    names = ["one", "two"]
+    monkeypatch.setattr(rows, "ROWS", (*ROWS, *(replace(SMALL, name=name) for name in names)))
+    monkeypatch.setattr("toreqprop.cli.tune.perform_all", _here)
+
+    def tuned(folder: str) -> Path:
+        path = tmp_path / folder / "settings.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"rows": {}}))
+        return path
+
+    def run(path: Path) -> Result:
+        return CliRunner().invoke(app, ["tune", *names, "--trials", "1", "--output", str(path)])
+
+    def found(path: Path) -> dict[str, Any]:
+        content = hyperparameters.read(path)["rows"]
+        for entry in content.values():
+            del entry["search"]["made"]
+        return content
+
+    whole, stopped = tuned("whole"), tuned("stopped")
+    assert run(whole).exit_code == 0
+    real, calls = Journal.add, []
+
+    def add(journal: Journal, *news: Any) -> None:
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(news)
+        real(journal, *news)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", add)
+        ended = run(stopped)
+    assert ended.exit_code == 130
+    assert "2 finished searches are saved" in ended.output
+    again = run(stopped)
+    assert again.exit_code == 0, again.output
+    assert found(stopped) == found(whole)
+    assert [p.name for p in stopped.parent.iterdir()] == ["settings.json"]
 
 
 def _here(work, jobs, on_news, on_done, **rest) -> None:  # type: ignore[no-untyped-def]
