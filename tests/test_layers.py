@@ -12,9 +12,8 @@ ROOT = Path(toreqprop.__file__).parent
 # Leftmost first, as in docs/architecture.md; packages in one row are independent of each other.
 LAYERS: list[set[str]] = [
     {"cli"},
-    {"verify"},
+    {"play", "verify"},
     {"bench"},
-    {"play"},
     {"evidence", "zoo"},
     {"exporting", "hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},

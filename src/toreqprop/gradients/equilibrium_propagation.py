@@ -73,6 +73,12 @@ class CenteredEP(ContrastiveEstimator):
         if self.max_gain is not None:
             checks.number("max_gain", self.max_gain, 0, above=True, typical="2 to 20")
 
+    def __repr__(self) -> str:
+        """What is not as usual, and β."""
+        swap = ", swap=True" if self.swap else ""
+        limit = "" if self.max_gain is None else f", max_gain={self.max_gain!r}"
+        return f"{type(self).__name__}(beta={self.beta!r}{swap}{limit})"
+
     @property
     def betas(self) -> tuple[float, float]:
         return self.beta, -self.beta

@@ -39,8 +39,9 @@ class EquilibriumMap(EquilibriumModel):
         activation: ``Sigmoid()``, ``Tanh()`` or another.
         generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`. By default the
-            tolerance is tight, as a front that moves is a few cells of thousands, and no sample's
-            gain exceeds two: maps learn next to bifurcations, see `CenteredEP`.
+            nudge is weak and the tolerance tight: maps learn next to bifurcations, and a front that
+            moves is a few cells of thousands. ``CenteredEP(beta=1e-3, max_gain=2)`` also limits
+            what single samples count, at the price of a gradient that is not the loss's.
 
     Shapes: input (batch, inputs, height, width), output (batch, height, width, outputs).
     """
@@ -72,7 +73,7 @@ class EquilibriumMap(EquilibriumModel):
         field = MapEnergy(Sigmoid() if activation is None else activation, start)
         super().__init__(
             field,
-            gradient=CenteredEP(beta=1e-3, max_gain=2.0) if gradient is None else gradient,
+            gradient=CenteredEP(beta=1e-3) if gradient is None else gradient,
             solver=FixedPoint(tol=1e-5, max_steps=1000) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,

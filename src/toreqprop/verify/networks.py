@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from toreqprop.certificate import Certificate
 from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.tasks import Dataset
 from toreqprop.training import History, TrainingConfig, fit, predict
-from toreqprop.verify.measurements import Accuracy
+from toreqprop.verify.measurements import Accuracy, Column, Table
 from toreqprop.verify.track import Context
 
 
@@ -94,3 +95,15 @@ def train(
     answers = predict(model, data.test_x)
     correct = int((answers == data.test_y).sum())
     return Trained(model, history, correct, len(data.test_y), data.chance)
+
+
+def certificate_table(title: str, found: Sequence[tuple[int, str, Certificate]]) -> Table:
+    """Cosine and norm of every tensor of certificates, each with its seed and network."""
+    columns = (
+        Column("seed", "d"), Column("network"), Column("tensor"),
+        Column("signed cosine", "+.6f"), Column("norm ratio", ".4f"),
+    )  # fmt: skip
+    rows = tuple(
+        (seed, name, t.name, t.cosine, t.norm_ratio) for seed, name, c in found for t in c.tensors
+    )
+    return Table(title, columns, rows)

@@ -30,7 +30,7 @@ from toreqprop.verify.measurements import (
     pooled,
 )
 from toreqprop.verify.mutations import plantable
-from toreqprop.verify.networks import Split, load, train
+from toreqprop.verify.networks import Split, certificate_table, load, train
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
 
@@ -123,7 +123,10 @@ def run(context: Context) -> Measurements:
         values,
         tables=(
             _accuracies(both, len(data.y), len(data.test_y)),
-            _cosines(certificates),
+            certificate_table(
+                "Centred EP in float32 against the implicit gradient in float64, by tensor",
+                certificates,
+            ),
             _over_beta(over_beta),
         ),
         figures=(
@@ -222,24 +225,6 @@ def _accuracies(both: dict[str, Accuracy], images: int, test_images: int) -> Tab
             Column("by seed, %"),
         ),
         tuple(rows),
-    )
-
-
-def _cosines(certificates: list[tuple[int, str, Certificate]]) -> Table:
-    return Table(
-        "Centred EP in float32 against the implicit gradient in float64, by tensor",
-        (
-            Column("seed", "d"),
-            Column("network"),
-            Column("tensor"),
-            Column("signed cosine", "+.6f"),
-            Column("norm ratio", ".4f"),
-        ),
-        tuple(
-            (seed, name, t.name, t.cosine, t.norm_ratio)
-            for seed, name, found in certificates
-            for t in found.tensors
-        ),
     )
 
 

@@ -20,7 +20,7 @@ from toreqprop.verify.independent import Stack, apart, effective_gradients
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Measurements, Table, pooled
 from toreqprop.verify.mutations import plantable
-from toreqprop.verify.networks import Split, load, train
+from toreqprop.verify.networks import Split, certificate_table, load, train
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
 
@@ -116,20 +116,8 @@ def run(context: Context) -> Measurements:
                 ),
                 tuple((n, a, b, "yes" if same else "no", r) for n, a, b, same, r in norms),
             ),
-            Table(
-                "Certificates in float32 at the model's own β and tolerance",
-                (
-                    Column("seed", "d"),
-                    Column("network"),
-                    Column("tensor"),
-                    Column("signed cosine", "+.6f"),
-                    Column("norm ratio", ".4f"),
-                ),
-                tuple(
-                    (seed, name, t.name, t.cosine, t.norm_ratio)
-                    for seed, name, c in certificates
-                    for t in c.tensors
-                ),
+            certificate_table(
+                "Certificates in float32 at the model's own β and tolerance", certificates
             ),
         ),
     )
