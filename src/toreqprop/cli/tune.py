@@ -58,6 +58,7 @@ def tune(
     checks.whole_number("--jobs", jobs, 1)
     from toreqprop.bench import hyperparameters as file
     from toreqprop.bench.rows import ROWS, row
+    from toreqprop.bench.settings import ModelSettings
     from toreqprop.bench.tuning import Budget, record, second_round
     from toreqprop.bench.tuning_journal import Journal
     from toreqprop.evidence import provenance
@@ -76,6 +77,10 @@ def tune(
     journal = Journal.of(output, request)
     written: list[str] = []
     failed: list[str] = []
+
+    def used_before(name: str, arm: ModelName) -> ModelSettings | None:
+        entry = content["rows"].get(name)
+        return None if entry is None else ModelSettings(**entry[arm])
 
     def finish(name: str) -> None:
         made = provenance(f"toreqprop tune {name} --trials {trials}", started)
@@ -119,11 +124,13 @@ def tune(
 
     try:
         arms = [(each.name, arm) for each in chosen for arm in file.searched(each)]
-        run({(n, arm, 1): (_search, (n, arm, budget, None)) for n, arm in arms})
+        run(
+            {(n, arm, 1): (_search, (n, arm, budget, used_before(n, arm), None)) for n, arm in arms}
+        )
         tried = [each for each in chosen if each.name not in failed]
         run(
             {
-                (each.name, arm, 2): (_search, (each.name, arm, budget, points))
+                (each.name, arm, 2): (_search, (each.name, arm, budget, None, points))
                 for each in tried
                 for arm, points in second_round(each, journal.first(each.name)).items()
             }
@@ -147,7 +154,11 @@ def tune(
 
 
 def _search(
-    name: str, arm: ModelName, budget: Budget, points: list[ModelSettings] | None
+    name: str,
+    arm: ModelName,
+    budget: Budget,
+    before: ModelSettings | None,
+    points: list[ModelSettings] | None,
 ) -> list[Trial]:
     from toreqprop.bench.rows import row
     from toreqprop.bench.tuning import search
@@ -156,4 +167,4 @@ def _search(
         refused = "" if trial.certified else ", certificates failed"
         tell(f"{name}, {arm}: trial {number}, {trial.mean:.2f} %{refused}")
 
-    return search(row(name), arm, budget, points=points, on_trial=said)
+    return search(row(name), arm, budget, before=before, points=points, on_trial=said)
