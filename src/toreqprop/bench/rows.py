@@ -69,8 +69,8 @@ class Row:
 
 
 RECURRENT = (("bound", "tight"), ("radius", 0.95), ("max_steps", 300))
-"""What makes a network recur: its norm is kept within 3 % of the radius, not far below it. Whatever
-a result depends on is said here or searched, so that a new default of the library changes no row."""
+"""What makes a network recur: its norm is kept within 3 % of the radius, not far below it. All that
+matters is said here or searched, so that a new default of the library changes no row."""
 
 ROWS: tuple[Row, ...] = (
     Row("digits", "digits", "Digits 8x8", 95.0, options=RECURRENT, epochs=30, splits=4),

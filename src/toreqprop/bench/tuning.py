@@ -223,8 +223,8 @@ def record(
         "epochs": trained_shorter(starting(of), of).epochs,
         "validation": describe_validation(of, budget.splits_of(of)),
         "validation_seed": VALIDATION_SEED,
-        "sampler": f"Optuna TPE, seed {budget.seed}, after a common beginning and what the row used "
-        "before; then the best of the other arms",
+        "sampler": f"Optuna TPE, seed {budget.seed}, after a common beginning and what the row "
+        "used before; then the best of the other arms",
         "constraint": f"certificates of EP at cosine >= {MIN_COSINE}, norms within "
         f"{MAX_NORM_ERROR:.1%}, three times in training",
         "space": SPACE,
