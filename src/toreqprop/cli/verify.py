@@ -97,7 +97,7 @@ def verify(
     if mutations:
         from toreqprop.cli.mutations import show_mutations
 
-        show_mutations(numbers, level, seed, seeds, processes, output, as_json=as_json)
+        show_mutations(numbers, level, seed, seeds, processes, output, fresh=fresh, as_json=as_json)
     todo, _ = plan(numbers, require or [], level, seed, seeds, self_test)
     display = Display(console)
     try:
