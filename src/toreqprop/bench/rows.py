@@ -93,7 +93,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "mnist-layered", "mnist", "MNIST (5k), layered", 92.5,
         network="hopfield", options=(*RECURRENT, ("feedback", 0.3)),
-        layers=2, twin=2, epochs=12, seeds=10, counts=False, splits=2,
+        layers=2, twin=2, epochs=12, seeds=10, counts=False, splits=1, search_epochs=6,
     ),
     Row(
         "mnist-full", "mnist", "MNIST (60k)", 97.0,
