@@ -58,6 +58,7 @@ def show_mutations(
     seeds: int | None,
     processes: int,
     output: Path,
+    scheduler: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -65,7 +66,13 @@ def show_mutations(
     console = Console(soft_wrap=True, stderr=as_json)
     with Display(console, transient=True) as display:
         report = run_mutations(
-            tracks, level=level, seed=seed, seeds=seeds, processes=processes, listener=display
+            tracks,
+            level=level,
+            seed=seed,
+            seeds=seeds,
+            processes=processes,
+            listener=display,
+            executor=scheduler,
         )
     plain = report.as_dict()
     plain["command"] = " ".join(

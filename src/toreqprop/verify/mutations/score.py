@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -131,6 +131,7 @@ def run_mutations(
     seeds: int | None = None,
     processes: int = 1,
     listener: Listener | None = None,
+    executor: Executor | str | None = None,
 ) -> MutationReport:
     """Run every mutation's track with the fault and once without.
 
@@ -149,7 +150,7 @@ def run_mutations(
     keys: list[Key] = [(number, None) for number in sorted({m.track for m in planted})]
     keys += [(m.track, m.name) for m in planted]
     keys.sort(key=lambda key: -cost[key[0]])
-    found = _run_all(keys, level, used, processes, listener)
+    found = _run_all(keys, level, used, processes, listener, executor)
     outcomes = tuple(
         Outcome(
             m.name, m.area, m.does, m.track, all_tracks()[m.track].title,
@@ -171,7 +172,12 @@ def _seeds(level: Level, first: int, count: int | None) -> tuple[int, ...]:
 
 
 def _run_all(
-    keys: list[Key], level: str, seeds: tuple[int, ...], processes: int, listener: Listener
+    keys: list[Key],
+    level: str,
+    seeds: tuple[int, ...],
+    processes: int,
+    listener: Listener,
+    executor: Executor | str | None,
 ) -> dict[Key, Run]:
     found: dict[Key, Run] = {}
     listener.planned(len(keys))
@@ -180,7 +186,7 @@ def _run_all(
         found[key] = run
         listener.finished(key, run)
 
-    if processes == 1:
+    if processes == 1 and executor is None:
         for key in keys:
             over(key, _run(key, level, seeds, lambda text, key=key: listener.progress(key, text)))
         return found
@@ -192,7 +198,7 @@ def _run_all(
             over(key, Run("FAIL", (), str(error), 0.0))
 
     work = {key: (_in_worker, (key, level, seeds)) for key in keys}
-    perform_all(work, processes, lambda news: listener.progress(*news), done)
+    perform_all(work, processes, lambda news: listener.progress(*news), done, executor=executor)
     return found
 
 
