@@ -497,7 +497,7 @@ def _numerical_faults(
         float((softer.gradients[n] * exact.gradients[n]).sum()) < 0 for n in bad
     ):
         reasons.append(Reason.WRONG_SIGN)
-    if not reasons and any(p.status in ("MAX_STEPS", "DIVERGED") for p in found.phases):
+    if not reasons and any(p.status in ("MAX_STEPS", "CYCLING", "DIVERGED") for p in found.phases):
         reasons.append(Reason.RESIDUAL)
     return tuple(reasons) or (Reason.UNEXPLAINED,)
 

@@ -101,6 +101,10 @@ MUTATIONS = (
         swapped(base, "iterate", _early(2.0)),
     ),
     Mutation(
+        "stops at a hundred times the tolerance", AREA, "on the general path", 12,
+        swapped(base, "iterate", _early(100.0)),
+    ),
+    Mutation(
         "one sample speaks for the batch", AREA, "a batch stops with its first sample", 68,
         swapped(base, "iterate", _first_of_batch),
     ),
