@@ -109,6 +109,17 @@ MUTATIONS = (
         swapped(base, "iterate", _first_of_batch),
     ),
     Mutation(
+        "cycles are not named", AREA, "a relaxation that swings is told to take more steps", 7,
+        together(
+            swapped(base, "swings", lambda right: lambda *given: False),
+            swapped(relaxation, "swings", lambda right: lambda *given: False),
+        ),
+    ),
+    Mutation(
+        "what is slow is called a cycle", AREA, "one step that comes back by half is enough", 7,
+        swapped(base, "CYCLE", lambda right: 0.5),
+    ),
+    Mutation(
         "residual halved", AREA, "what a relaxation reports of itself", 68,
         swapped(base, "iterate", _smaller_residual),
     ),
