@@ -74,7 +74,7 @@ def numerical_faults(
         float((softer.gradients[n] * exact.gradients[n]).sum()) < 0 for n in bad
     ):
         reasons.append(Reason.WRONG_SIGN)
-    if not reasons and any(p.status in ("MAX_STEPS", "DIVERGED") for p in found.phases):
+    if not reasons and any(p.status in ("MAX_STEPS", "CYCLING", "DIVERGED") for p in found.phases):
         reasons.append(Reason.RESIDUAL)
     return tuple(reasons) or (Reason.UNEXPLAINED,)
 

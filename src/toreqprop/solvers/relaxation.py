@@ -26,7 +26,7 @@ from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers.anderson import Anderson
-from toreqprop.solvers.base import Solver, Trace
+from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.tracing import has_memory, is_plain, without_graph
@@ -63,7 +63,17 @@ def relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
     )  # fmt: skip
+    if found.status is Status.MAX_STEPS:
+        found = _named(found, system, solver.tol)
     return found.but(bound=lambda: system.error_bound(found.state))
+
+
+def _named(found: Solution, system: System, tol: float) -> Solution:
+    """What a kernel ran out of steps with, called a cycle where it is one: one more evaluation is
+    held against its last iterate."""
+    last, following = found.memory[:1], system.map(found.state)
+    cycle = swings(last, found.state, following, found.residual > tol)
+    return found.but(status=Status.CYCLING) if cycle else found
 
 
 @without_graph
