@@ -23,6 +23,7 @@ from toreqprop.bench.hyperparameters import searched, starting
 from toreqprop.bench.rows import Row
 from toreqprop.bench.run import CERTIFIED, Run, build
 from toreqprop.bench.settings import ModelName, ModelSettings, TaskSettings
+from toreqprop.bench.shared_search import shared_trials
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import Epoch, accuracy, fit
@@ -125,13 +126,16 @@ def search(
     before: ModelSettings | None = None,
     points: Sequence[ModelSettings] | None = None,
     on_trial: Callable[[int, Trial], None] | None = None,
+    storage: str | None = None,
 ) -> list[Trial]:
     """Try ``budget.trials`` settings of an arm by Optuna's TPE, or just ``points`` where given.
 
     The first trials are the common beginning and, where there is one, what was used ``before``.
+    With ``storage``, the address of a database, other processes may do a part of the trials
+    (`toreqprop.bench.shared_search`).
 
     Raises:
-        InvalidInputError: Optuna is not installed.
+        InvalidInputError: Optuna is not installed, or the address is no database's.
     """
     optuna = _optuna()
     given = trained_shorter(starting(of), of)
@@ -139,7 +143,7 @@ def search(
     splits = {seed: validation_split(of, seed) for seed in seeds}
     trials: list[Trial] = []
 
-    def objective(asked: Any) -> float:
+    def attempt(asked: Any) -> Trial:
         chosen = suggest(asked, of, arm)
         entry = replace(given, **{arm: chosen})  # type: ignore[arg-type]
         parts = [
@@ -149,14 +153,28 @@ def search(
         trials.append(_trial(chosen, parts))
         if on_trial is not None:
             on_trial(len(trials), trials[-1])
-        return trials[-1].score
+        return trials[-1]
+
+    known = [given.model(arm), *([] if before is None else [before])]
+    starts = [nearest(point, given.ep) for point in (known if points is None else points)]
+    if storage is not None and points is None:
+        name = f"{of.name}, {arm}, {budget.trials} trials, {len(splits)} splits, {budget.seed}"
+
+        def shared(asked: Any) -> tuple[float, dict[str, Any]]:
+            tried = attempt(asked)
+            return tried.score, asdict(tried)
+
+        found = shared_trials(optuna, storage, name, budget.trials, budget.seed, starts, shared)
+        return [trial_of(plain) for plain in found]
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    known = [given.model(arm), *([] if before is None else [before])]
-    for point in known if points is None else points:
-        study.enqueue_trial(nearest(point, given.ep))
-    study.optimize(objective, n_trials=budget.trials if points is None else len(points))
+    for start in starts:
+        study.enqueue_trial(start)
+    study.optimize(
+        lambda asked: attempt(asked).score,
+        n_trials=budget.trials if points is None else len(points),
+    )
     return trials
 
 
@@ -283,6 +301,12 @@ def _validate(run: Run, data: Dataset) -> tuple[float, list[dict[str, Any]]]:
     fit(network, x, y, training, on_epoch=after)
     test = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
     return 100 * accuracy(network, *test), found
+
+
+def trial_of(plain: Mapping[str, Any]) -> Trial:
+    """A trial from its plain data."""
+    accuracies, settings = tuple(plain["accuracies"]), ModelSettings(**plain["settings"])
+    return Trial(**{**plain, "accuracies": accuracies, "settings": settings})
 
 
 def _plain(chosen: ModelSettings) -> dict[str, Any]:

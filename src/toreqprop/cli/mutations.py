@@ -55,6 +55,7 @@ def show_mutations(
     seeds: int | None,
     processes: int,
     output: Path,
+    scheduler: str | None,
     *,
     fresh: bool,
     as_json: bool,
@@ -71,6 +72,7 @@ def show_mutations(
             output=output,
             fresh=fresh,
             listener=display,
+            executor=scheduler,
         )
     plain = report.as_dict()
     if as_json:

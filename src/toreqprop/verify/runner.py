@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,18 +58,22 @@ def run_verification(
     output: Path = Path("results"),
     fresh: bool = False,
     listener: Listener[Job] | None = None,
+    executor: Executor | str | None = None,
 ) -> Verification:
     """Run tracks by number, or by names their titles hold, else all; write the report.
 
     A verification of all tracks goes to ``output/verification/LEVEL``, one of some of them to
-    ``.../LEVEL-partial``, which never touches the whole one. Finished experiments are taken up.
+    ``.../LEVEL-partial``, which never touches the whole one. Finished experiments are
+    resumed. They are done in ``processes`` of this machine, or by an ``executor``: any
+    `concurrent.futures.Executor`, or the address of a dask scheduler.
 
     Raises:
         InvalidInputError: an unknown track or level, or too few seeds for it.
     """
     started = time.time()
     jobs, honest = plan(tracks, names, level, seed, seeds, self_test)
-    found = run_jobs(jobs, Store(output / KEPT), processes, listener, fresh=fresh)
+    store = Store(output / KEPT)
+    found = run_jobs(jobs, store, processes, listener, fresh=fresh, executor=executor)
     seen = detections(found.records) if self_test else None
     command = describe_command(tracks, names, level, seed, seeds, self_test)
     report = make_report({job: found.records[job] for job in honest}, LEVELS[level], seen)
@@ -76,7 +81,7 @@ def run_verification(
     report["timing"] |= {
         "experiment_seconds": sum(r["seconds"] for r in found.records.values()),
         "experiments": len(found.records),
-        "jobs": processes,
+        "jobs": processes if executor is None else "elsewhere",
         "reused": found.reused,
     }
     folder = whole_folder(output, level, whole=not tracks and not names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -167,6 +168,7 @@ def run_mutations(
     output: Path = Path("results"),
     fresh: bool = False,
     listener: Listener[Planted] | None = None,
+    executor: Executor | str | None = None,
 ) -> MutationReport:
     """Run every mutation's track with the fault and once without; finished runs are taken up.
 
@@ -180,7 +182,8 @@ def run_mutations(
     planted = chosen(tracks)
     jobs = [Planted(number, None, level, used) for number in sorted({m.track for m in planted})]
     jobs += [Planted(m.track, m.name, level, used) for m in planted]
-    done = run_jobs(jobs, Store(output / KEPT), processes, listener, fresh=fresh)
+    store = Store(output / KEPT)
+    done = run_jobs(jobs, store, processes, listener, fresh=fresh, executor=executor)
     found = {(job.track, job.fault): record for job, record in done.records.items()}
     keys = {(job.track, job.fault): job.key for job in jobs}
     outcomes = tuple(
