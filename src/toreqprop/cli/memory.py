@@ -38,8 +38,12 @@ def memory(
             path=path,
             listener=display,
         )
-    points = (plain["against_steps"], plain["against_hidden"])
-    curves = bench.MemoryCurves(*(tuple(bench.Point(**p) for p in found) for found in points))
+    curves = bench.MemoryCurves(
+        *(
+            tuple(bench.Point(**point) for point in plain[name])
+            for name in ("against_steps", "against_hidden")
+        )
+    )
     paths = bench.draw(curves, output)
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
