@@ -422,22 +422,23 @@ def circuits_table() -> list[str]:
     circuits, place = load("circuits/random.json"), load("circuits/in_situ.json")
     hidden = "-".join(map(str, mnist["recipe"]["hidden"]))
     strong = place["summary"]
+    again = "toreqprop circuit study"
 
     def share(figures: Report) -> str:
         return f"{100 * figures['mean']:.1f} ± {100 * figures['std']:.1f} %"
 
     return [
-        "| measured | figure | command |",
+        "| measured | figure | again by |",
         "|---|---|---|",
         f"| 784-{hidden}-10 on all of MNIST, test | {100 * mnist['test_accuracy']:.2f} % in "
-        f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{mnist['command']}` |",
+        f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{again} mnist` |",
         f"| digits, {len(digits['runs'])} seeds, in PyTorch and with the same weights in ngspice | "
         f"{share(digits['summary']['pytorch'])} and {share(digits['summary']['ngspice'])} | "
-        f"`{digits['command']}` |",
+        f"`{again} digits` |",
         f"| {circuits['circuits']} random circuits, free and nudged, PyTorch against ngspice | "
-        f"worst {circuits['worst_volts']:.1e} V | `{circuits['command']}` |",
+        f"worst {circuits['worst_volts']:.1e} V | `{again} random` |",
         f"| strong mismatch, trained as drawn and deployed | {share(strong['deployed'])} | "
-        f"`{place['command']}` |",
+        f"`{again} in-situ` |",
         f"| the same circuits, trained in place | {share(strong['in_place'])} | |",
         f"| in place, first crossbar frozen | {share(strong['frozen'])} | |",
     ]
