@@ -113,9 +113,7 @@ TRACK = Track(
     "one process and thread; gradient error against EP at rest to rounding.",
     run=run,
     bounds=bounds,
-    sabotages=(
-        Sabotage("nobody stops", "samples that have settled are relaxed on"),
-    ),
+    sabotages=(Sabotage("nobody stops", "samples that have settled are relaxed on"),),
     statements=(
         "Processor time with lazy settling was {ratio:.2f} of that without (middle seed; worst "
         "{worst_ratio:.2f}), and {equal_ratio:.2f} of that of the best fixed number of steps of "
