@@ -21,7 +21,14 @@ from toreqprop.bench.memory import CLASSES, INPUTS, process_status
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
+LAYERED = ("EP, layers", "EP, passes", "unrolled, layers", "backprop, layers")
+"""Of these the numbers are layers, or passes of a stack of `DEPTH` layers."""
+
 BATCH = 64
+LAYERED_BATCH = 512
+"""So many that states and not weights decide."""
+
+DEPTH, PASSES = 16, 10
 
 
 def peaks(method: str, hidden: int, steps: tuple[int, ...]) -> tuple[float, ...]:
@@ -46,7 +53,8 @@ def measure(method: str, hidden: int, steps: tuple[int, ...]) -> list[float]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # Inputs as small as these, see `_never_at_rest`.
-    x, y = 1e-3 * torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
+    batch = LAYERED_BATCH if method in LAYERED else BATCH
+    x, y = 1e-3 * torch.randn(batch, INPUTS), torch.randint(0, CLASSES, (batch,))
     trainers = {count: _trainer(method, hidden, count) for count in (2, *steps)}
     trainers[2](x, y)
     found = []
@@ -68,8 +76,10 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
     from toreqprop.gradients import CenteredEP, ImplicitGradient, UnrolledGradient
     from toreqprop.models import BackpropMLP, LoopedMLP
 
-    if method == "backprop":
-        model: Any = BackpropMLP(INPUTS, hidden, CLASSES)
+    if method in LAYERED:
+        model: Any = _layered(method, hidden, steps)
+    elif method == "backprop":
+        model = BackpropMLP(INPUTS, hidden, CLASSES)
     else:
         gradient = {
             "EP": CenteredEP(),
@@ -92,6 +102,22 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
         optimizer.step()
 
     return step
+
+
+def _layered(method: str, hidden: int, count: int) -> Any:
+    """A stack that takes all of its passes, or plain layers for backpropagation."""
+    from toreqprop.bench.depth import plain
+    from toreqprop.gradients import CenteredEP, UnrolledGradient
+    from toreqprop.models import HopfieldMLP
+
+    layers, passes = (DEPTH, count) if method == "EP, passes" else (count, PASSES)
+    if method == "backprop, layers":
+        return plain(INPUTS, hidden, layers, CLASSES)
+    gradient = UnrolledGradient(passes) if method == "unrolled, layers" else CenteredEP()
+    return HopfieldMLP(
+        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, bound="proven", gradient=gradient,
+        tol=1e-30, max_steps=passes, on_failure="ignore",
+    )  # fmt: skip
 
 
 def _never_at_rest(model: Any) -> None:
