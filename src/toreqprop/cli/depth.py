@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from toreqprop import checks
 from toreqprop.cli import names
+from toreqprop.cli.elsewhere import Scheduler
 
 
 def depth(
@@ -30,6 +31,7 @@ def depth(
         str, typer.Option(help="How norms are kept: tight, proven or exact.")
     ] = "tight",
     feedback: Annotated[float, typer.Option(help="Strength of the way back in a stack.")] = 0.3,
+    scheduler: Scheduler = None,
     output: Annotated[
         Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
     ] = Path("results/depth.json"),
@@ -66,7 +68,9 @@ def depth(
     )  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training", total=len(list(setup.runs())))
-        runs = study.measure(setup, output, on_run=lambda run: progress.advance(bar))
+        runs = study.measure(
+            setup, output, on_run=lambda run: progress.advance(bar), executor=scheduler
+        )
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in runs], indent=2))
         return

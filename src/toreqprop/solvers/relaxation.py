@@ -29,6 +29,7 @@ from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
+from toreqprop.solvers.passes import Passes
 from toreqprop.tracing import has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def relax(
     chain = _chain(named, system, solver) if plain else None
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
+        return found.but(bound=lambda: system.error_bound(found.state))
+    passes = _passes(system, solver) if plain else None
+    if passes is not None:
+        found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
     chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
@@ -106,6 +111,16 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
+    passes = _passes(system, solver) if trace is None and nudge.mirrored else None
+    if passes is not None:
+        own = passes.relax_pair(
+            _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
+        )
+        if own is not None:
+            both_ends = (*own.state, *own.shift)
+            return _checked(
+                own.but(bound=lambda: both.error_bound(both_ends)), both, free, solver.tol
+            )
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
@@ -165,6 +180,13 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
 
     field: StackEnergy = system.field  # type: ignore[assignment]
     return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+
+
+def _passes(system: System, solver: Solver) -> Passes | None:
+    """The stack as passes take it, where the solver is passes and they serve it."""
+    if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
+        return None
+    return Passes.of(system)
 
 
 def _is_chain(field: VectorField) -> bool:
