@@ -1,11 +1,11 @@
-"""Track 52: errors that settle, with a random way down."""
+"""Track 51: errors that settle, with a random way down."""
 
 from __future__ import annotations
 
 from toreqprop.verify.baselines import random_feedback_track
 
 TRACK = random_feedback_track(
-    52,
+    51,
     "Equilibrium Alignment",
     "equilibrium alignment",
     "equilibrium",

@@ -1,11 +1,11 @@
-"""Track 51: direct feedback alignment, and what its certificate says."""
+"""Track 52: direct feedback alignment, and what its certificate says."""
 
 from __future__ import annotations
 
 from toreqprop.verify.baselines import random_feedback_track
 
 TRACK = random_feedback_track(
-    51,
+    52,
     "Direct Feedback Alignment",
     "direct feedback",
     "direct",
