@@ -112,9 +112,7 @@ class _Layout:
         self.done = self.done[rows]
         return torch.from_numpy(rows)
 
-    def result(
-        self, state: Tensor, steps: int, finite: bool, residuals: np.ndarray
-    ) -> Solution:
+    def result(self, state: Tensor, steps: int, finite: bool, residuals: np.ndarray) -> Solution:
         """The solution, from the residual and the worst layer of each sample."""
         layer, good = None, finite and bool(self.done.all())
         if not good:
