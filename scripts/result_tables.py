@@ -15,6 +15,7 @@ from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
 from toreqprop.sealed import read_sealed
+from toreqprop.verify import claims
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -533,6 +534,8 @@ def mazes_gain_table() -> list[str]:
 
 
 BLOCKS = {
+    "claims": claims.table,
+    "claims-own": claims.own,
     "front-tasks": lambda: front_page.tasks_table(load, BENCHMARK),
     "play": lambda: front_page.play_table(play_records()),
     "front-circuits": lambda: front_page.circuits_picture(load),

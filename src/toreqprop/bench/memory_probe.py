@@ -20,11 +20,18 @@ from typing import Any
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
+LAYERED = ("EP, layers", "EP, passes", "unrolled, layers", "backprop, layers")
+"""Of these the numbers are layers, or passes of a stack of `DEPTH` layers."""
+
 BATCH, INPUTS, CLASSES = 64, 64, 10
+LAYERED_BATCH = 512
+"""So many that states and not weights decide."""
+
+DEPTH, PASSES = 16, 10
 
 
 def peaks(
-    method: str, hidden: int, steps: tuple[int, ...], batch: int = BATCH
+    method: str, hidden: int, steps: tuple[int, ...], batch: int | None = None
 ) -> tuple[float, ...]:
     """Peak megabytes of one training step for each number of relaxation steps.
 
@@ -36,6 +43,8 @@ def peaks(
     """
     if not sys.platform.startswith("linux"):
         raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
+    if batch is None:
+        batch = LAYERED_BATCH if method in LAYERED else BATCH
     command = [sys.executable, "-m", __name__, method, str(hidden), str(batch), *map(str, steps)]
     # Every tensor of some size gets pages of its own, which leave with it.
     settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
@@ -72,8 +81,10 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
     from toreqprop.gradients import CenteredEP, ImplicitGradient, UnrolledGradient
     from toreqprop.models import BackpropMLP, LoopedMLP
 
-    if method == "backprop":
-        model: Any = BackpropMLP(INPUTS, hidden, CLASSES)
+    if method in LAYERED:
+        model: Any = _layered(method, hidden, steps)
+    elif method == "backprop":
+        model = BackpropMLP(INPUTS, hidden, CLASSES)
     else:
         gradient = {
             "EP": CenteredEP(),
@@ -96,6 +107,22 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
         optimizer.step()
 
     return step
+
+
+def _layered(method: str, hidden: int, count: int) -> Any:
+    """A stack that takes all of its passes, or plain layers for backpropagation."""
+    from toreqprop.bench.depth import plain
+    from toreqprop.gradients import CenteredEP, UnrolledGradient
+    from toreqprop.models import HopfieldMLP
+
+    layers, passes = (DEPTH, count) if method == "EP, passes" else (count, PASSES)
+    if method == "backprop, layers":
+        return plain(INPUTS, hidden, layers, CLASSES)
+    gradient = UnrolledGradient(passes) if method == "unrolled, layers" else CenteredEP()
+    return HopfieldMLP(
+        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, bound="proven", gradient=gradient,
+        tol=1e-30, max_steps=passes, on_failure="ignore",
+    )  # fmt: skip
 
 
 def _never_at_rest(model: Any) -> None:

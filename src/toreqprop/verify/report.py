@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toreqprop.evidence.job import Record
+from toreqprop.verify.gauge import gauge
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import decode
 from toreqprop.verify.records import Job, verdict_of
@@ -89,6 +90,7 @@ def _check(check: Check) -> dict[str, Any]:
         "low": check.low,
         "high": check.high,
         "bound": bound_text(check),
+        "gauge": gauge(check),
         "holds": check.holds,
         "reason": check.reason,
         "weight": check.bound.weight,

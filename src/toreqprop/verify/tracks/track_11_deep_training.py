@@ -30,7 +30,7 @@ def run(context: Context) -> Measurements:
     rows_used, epochs = context.level.pick((300, 3), (400, 4), (400, 5))
     scores: dict[int, list[Accuracy]] = {d: [] for d in depths}
     cosines, factors, moved, rows = [], [], [], []
-    for seed in context.seeds:
+    for seed in context.seeds[:1] if context.level.name == "quick" else context.seeds:
         data = in_double(load(context, "digits", seed), rows_used)
         for depth in depths:
             context.report(f"{depth} layers, seed {seed}")
@@ -44,7 +44,7 @@ def run(context: Context) -> Measurements:
             trained = train(model, data, config)
             scores[depth].append(trained.accuracy())
             after = list(model.layers.parameters())
-            change = min(float((a - b).norm()) for a, b in zip(after, before, strict=True))
+            change = min(float((a.detach() - b).norm()) for a, b in zip(after, before, strict=True))
             found = certify(model, data.x[:CERTIFIED], data.y[:CERTIFIED])
             cosines.append(found.min_cosine)
             factors.append(model.lipschitz())

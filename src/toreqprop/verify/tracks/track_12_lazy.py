@@ -115,8 +115,8 @@ TRACK = Track(
         "({saved:.0%} at the least); the gradient's error was {error:.1e} at most, and "
         "{error_slowest:.1e} when all ran until the slowest.",
         "Against the fewest steps for all that give as good a gradient, known only in hindsight, "
-        "{saved_at_equal_error:.0%} or more was saved; a fixed number that costs the same had {fixed_over_lazy:.1f} times that error "
-        "or more.",
+        "{saved_at_equal_error:.0%} or more was saved; a fixed number that costs the same had "
+        "{fixed_over_lazy:.1f} times that error or more.",
     ),
     cost=3,
 )

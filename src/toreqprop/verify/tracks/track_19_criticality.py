@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import torch
@@ -65,7 +66,7 @@ def run(context: Context) -> Measurements:
             "error_below": max(m[3] for r in below for m in measured[r]),
             "norm_off": max(abs(m[0] / r - 1) for r in norms for m in measured[r]),
             "steps_growth": steps[-1] / steps[0],
-            "steps_rise": min(b - a for a, b in zip(steps, steps[1:], strict=False)),
+            "steps_rise": min(b - a for a, b in itertools.pairwise(steps)),
             "settled_at_top": max(m[1] for m in measured[above[-1]]),
             "error_at_top": min(m[3] for m in measured[above[-1]]),
             "cycles_named": names["CYCLING"],
@@ -154,9 +155,9 @@ TRACK = Track(
     ),
     statements=(
         "Below one {settled_below:.0%} of the samples settled and the gradient's error was "
-        "{error_below:.1e} or less; steps grew {steps_growth:.1f}-fold. At 1.5 {settled_at_top:.0%} "
-        "settled at most, the error was {error_at_top:.1e} or more, and {cycles_named} relaxations "
-        "were called cycles.",
+        "{error_below:.1e} or less; steps grew {steps_growth:.1f}-fold. At 1.5 "
+        "{settled_at_top:.0%} settled at most, the error was {error_at_top:.1e} or more, and "
+        "{cycles_named} relaxations were called cycles.",
         "Accuracy below one {accuracy}, at the largest norm {top_accuracy}.",
     ),
     cost=5,

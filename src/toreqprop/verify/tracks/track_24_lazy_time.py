@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import torch
 from torch.nn import functional as F
 
 from toreqprop.models import LoopedMLP
@@ -74,7 +73,7 @@ def run(context: Context) -> Measurements:
                     Column("seed", "d"), Column("free steps of the slowest", "d"),
                     Column("nudged steps of the slowest", "d"),
                     Column("fixed steps of equal error", "d"), Column("each on its own, ms", ".1f"),
-                    Column("all until the slowest, ms", ".1f"), 
+                    Column("all until the slowest, ms", ".1f"),
                     Column("fixed steps of equal error, ms", ".1f"), Column("ratio", ".2f"),
                     Column("error, each on its own", ".1e"), Column("error, all", ".1e"),
                 ),

@@ -126,7 +126,7 @@ def _shares(context: Context, net: LoopedMLP, x: Tensor, y: Tensor) -> tuple[Sha
 
 
 def _from_both_ends(context: Context, net: LoopedMLP, x: Tensor, y: Tensor) -> Gradients:
-    """``−w_b·½[p₊q₊ᵀ − p₋q₋ᵀ]`` summed over samples b, p and q the activities at a weight's ends."""
+    """``−w_b·½[p₊q₊ᵀ − p₋q₋ᵀ]`` over samples b; p and q are activities at its ends."""
     assert isinstance(net.gradient, CenteredEP)
     beta = net.gradient.beta
     with torch.no_grad():
