@@ -15,7 +15,14 @@ from toreqprop.models import LoopedMLP, project_
 from toreqprop.solvers import relax, relax_pair
 from toreqprop.training import TrainingConfig
 from toreqprop.verify.levels import Level
-from toreqprop.verify.measurements import Column, Measurements, Paired, Table, pooled
+from toreqprop.verify.measurements import (
+    Accuracy,
+    Column,
+    Measurements,
+    Paired,
+    Table,
+    pooled,
+)
 from toreqprop.verify.mutations import plantable
 from toreqprop.verify.networks import load, looped, train
 from toreqprop.verify.probes import Gradients, gradients, tight
@@ -37,9 +44,10 @@ class Shares:
 
 @plantable
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((24, 5), (48, 12), (64, 25))
+    hidden, epochs = context.level.pick((24, 5), (32, 8), (48, 15))
     local, beyond, unexplained, largest, rows = [], [], [], [], []
-    ball, projected = [], []
+    ball: list[Accuracy] = []
+    projected: list[Accuracy] = []
     for seed in context.seeds:
         context.report(f"training, seed {seed}")
         data = load(context, "digits", seed)
