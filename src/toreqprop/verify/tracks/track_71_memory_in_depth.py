@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from toreqprop.bench.memory_probe import LAYERED_BATCH, peaks
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Figure, Measurements, Series, Table
-from toreqprop.verify.memory_probe import LAYERED_BATCH, peaks
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, at_least, at_most
 
