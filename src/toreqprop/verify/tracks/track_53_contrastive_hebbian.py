@@ -129,6 +129,7 @@ TRACK = Track(
     bounds=bounds,
     sabotages=(
         Sabotage("a nudge instead of a clamp", "contrastive learning hands over centred EP"),
+        Sabotage("contrast of clamps x1.2", "the contrast is divided by too weak a force"),
         Sabotage("bias's gradient x0.7", "one tensor's gradient is too small"),
         Sabotage("shuffled labels", "networks train on labels that mean nothing"),
     ),
