@@ -3,7 +3,6 @@ search, two widths and two schemes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from tests.play.browser import Browser, find
 from tests.verify.cheap_tracks import LEARNED, cheap
-from toreqprop.verify.gauge import gauge
+from toreqprop.verify.gauge import BOUND, gauge
 from toreqprop.verify.levels import QUICK
 from toreqprop.verify.measurements import Paired
 from toreqprop.verify.records import Job, perform
@@ -55,17 +54,24 @@ def test_the_mark_is_in_the_zone_where_the_bound_holds(
 ) -> None:
     found, verdict = bar(bound, value), check(bound, value, QUICK)
     assert found["logarithmic"] is logarithmic
-    assert (found["from"] <= found["point"] <= found["to"]) is verdict.holds
+    assert (found["point"] >= BOUND) is verdict.holds
     assert 0 < found["point"] < 100
+
+
+def test_the_further_from_the_bound_the_longer_the_way() -> None:
+    places = [bar(at_most("m", 1.0, "m"), value)["point"] for value in (3.0, 1.2, 0.99, 0.5)]
+    assert places == sorted(places)
+    places = [bar(at_least("m", 90.0, "m"), value)["point"] for value in (10.0, 89.0, 91.0, 99.0)]
+    assert places == sorted(places)
+    small = [bar(at_most("m", 1e-5, "m"), value)["point"] for value in (1e-7, 1e-9, 1e-12)]
+    assert small == sorted(small)
 
 
 def test_intervals_and_chance_are_shown() -> None:
     found = bar(above_chance("a", "accuracy"), LEARNED)
-    assert found["low"] <= found["point"] <= found["high"]
-    assert found["from"] < found["low"]
+    assert BOUND < found["low"] <= found["point"] <= found["high"]
     band = bar(equivalent("g", 3.0, "gap"), Paired((1.0, 2.0, 3.0), (1.5, 2.0, 2.5)))
-    assert math.isclose(band["from"] + band["to"], 100)
-    assert band["from"] < band["point"] < band["to"]
+    assert band["low"] <= BOUND + 70 * 2 / 3 <= band["point"] + 1e-9
 
 
 def test_nothing_measured_no_bar() -> None:
@@ -118,8 +124,9 @@ def test_the_page_fits_and_can_be_read(
     colour, ground = (browser.run(f"{style}.{name}") for name in ("color", "backgroundColor"))
     assert (brightness(colour) > brightness(ground)) is dark
     assert abs(brightness(colour) - brightness(ground)) > 120
-    assert browser.run("document.querySelectorAll('.gauge .point').length") == 6
-    widest = "Math.max(...[...document.querySelectorAll('.gauge i')].map(b => b.clientWidth))"
+    assert browser.run("document.querySelectorAll('section .gauge .point').length") == 6
+    assert browser.run("document.querySelectorAll('#overview .gauge .point.no').length") == 2
+    widest = "Math.max(...[...document.querySelectorAll('section .gauge')].map(b => b.clientWidth))"
     assert browser.run(widest) >= 60
     assert not [e for e in browser.events if e.get("method") == "Runtime.exceptionThrown"]
 

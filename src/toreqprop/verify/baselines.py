@@ -189,7 +189,7 @@ def random_feedback_track(number: int, title: str, name: str, kind: Kind, claim:
     """The track of one way to send errors down through random matrices."""
 
     def run(context: Context) -> Measurements:
-        hidden, epochs = context.level.pick((32, 6), (64, 12), (96, 20))
+        hidden, epochs = context.level.pick((32, 6), (48, 10), (64, 12))
 
         def build(seed: int) -> GradientEstimator:
             return RandomFeedback(
@@ -208,7 +208,7 @@ def random_feedback_track(number: int, title: str, name: str, kind: Kind, claim:
             at_most("certified", 0, "certificates granted"),
             above("lowest_matrix", 0.1, "cosine of the lowest matrix after training, worst seed"),
             above_chance("accuracy", f"test accuracy of {name}, %"),
-            at_least("accuracy", level.pick(75.0, 85.0, 88.0), "the same, %"),
+            at_least("accuracy", level.pick(75.0, 80.0, 82.0), "the same, %"),
             above("gap", -2.0, f"accuracy, EP minus {name}, points"),
         )
 

@@ -1,4 +1,8 @@
-"""How far a measurement lies from its bound, as places on a bar from 0 to 100."""
+"""How far a measurement lies from its bound, as places on a bar from 0 to 100.
+
+On every bar the bound is at `BOUND` and what it allows is to the right of it, whatever the
+relation, so that bars can be compared at a glance.
+"""
 
 from __future__ import annotations
 
@@ -8,54 +12,54 @@ from typing import Any
 
 from toreqprop.verify.verdict import Check
 
+BOUND = 30.0
+HALF = 0.5
+"""The distance, relative to the bound, that takes half of the room on its side."""
+
 LOGARITHMIC = 20.0
-"""Where measurement and bound differ by more than this factor, the bar counts powers of ten."""
+"""Where measurement and bound differ by more than this factor, powers of ten are counted."""
 
 
 def gauge(check: Check) -> dict[str, Any] | None:
-    """Where the measurement, its interval and the part that is allowed lie on the bar; None where
-    there is nothing to show.
+    """Where the measurement and the ends of its interval lie; None where nothing can be shown.
 
-    ``logarithmic`` bars count powers of ten; an interval that leaves the bar is cut at its ends.
+    A distance d goes to the share ``d/(d + HALF)`` of the bar on its side; d is ``|x − limit|``
+    over the limit, or the powers of ten between them.
     """
     measured, limit = check.measured, check.limit
     if measured is None or not math.isfinite(limit):
         return None
-    band = check.bound.relation == "equivalent within"
-    ends = [-limit, limit] if band else [limit]
-    marks = [measured, *ends]
-    logarithmic = min(marks) > 0 and max(marks) / min(marks) > LOGARITHMIC
-    place = _places(marks, logarithmic)
-    if band:
-        zone = place(-limit), place(limit)
-    elif check.bound.relation in ("<=", "<"):
-        zone = 0.0, place(limit)
-    else:
-        zone = place(limit), 100.0
-    low, high = (measured if end is None else end for end in (check.low, check.high))
+    logarithmic = min(measured, limit) > 0 and not (
+        1 / LOGARITHMIC <= measured / limit <= LOGARITHMIC
+    )
+    room = _room(check, logarithmic)
+    ends = [room(measured if end is None else end) for end in (check.low, check.high)]
     return {
-        "point": place(measured),
-        "low": place(low),
-        "high": place(high),
-        "from": zone[0],
-        "to": zone[1],
+        "point": _place(room(measured)),
+        "low": _place(min(ends)),
+        "high": _place(max(ends)),
         "logarithmic": logarithmic,
     }
 
 
-def _places(marks: list[float], logarithmic: bool) -> Callable[[float], float]:
-    """From values to places on the bar, with room on both sides of what has to be seen."""
+def _room(check: Check, logarithmic: bool) -> Callable[[float], float]:
+    """How much further a value could have gone before it breaks the bound; negative beyond it."""
+    limit, relation = check.limit, check.bound.relation
+    scale = abs(limit) or max(abs(check.measured or 0.0), 1.0)
 
-    def scaled(value: float) -> float:
-        return math.log10(max(value, 1e-300)) if logarithmic else value
+    def room(value: float) -> float:
+        if relation == "equivalent within":
+            return (limit - abs(value)) / scale
+        if logarithmic:
+            distance = math.log10(max(value, 1e-300)) - math.log10(limit)
+        else:
+            distance = (value - limit) / scale
+        return -distance if relation in ("<=", "<") else distance
 
-    points = [scaled(m) for m in marks]
-    span = max(points) - min(points)
-    room = 0.3 * span if span > 0 else (0.3 * abs(points[0]) or 1.0)
-    first, last = min(points) - room, max(points) + room
+    return room
 
-    def place(value: float) -> float:
-        share = (scaled(value) - first) / (last - first)
-        return round(100 * min(1.0, max(0.0, share)), 2)
 
-    return place
+def _place(room: float) -> float:
+    share = abs(room) / (abs(room) + HALF)
+    side = 100 - BOUND if room >= 0 else -BOUND
+    return round(BOUND + side * share, 2)

@@ -30,7 +30,7 @@ WANTED = {"rest": Status.CONVERGED, "cycle": Status.CYCLING, "else": Status.MAX_
 
 @plantable
 def run(context: Context) -> Measurements:
-    networks, samples, steps = context.level.pick((1, 8, 1000), (2, 12, 2000), (3, 16, 4000))
+    networks, samples, steps = context.level.pick((1, 8, 1000), (2, 8, 1500), (2, 12, 2000))
     counts: Counter[tuple[str, float, str, str]] = Counter()
     cosines: list[float] = []
     for seed in context.seeds:

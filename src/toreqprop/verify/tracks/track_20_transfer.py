@@ -29,7 +29,7 @@ HALVES, IMAGES = "digits 0-4 to 5-9", "MNIST to Fashion"
 
 
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((32, 6), (64, 12), (128, 20))
+    hidden, epochs = context.level.pick((32, 6), (64, 10), (96, 15))
     found: dict[tuple[str, str], list[Accuracy]] = {}
     for seed in context.seeds:
         context.report(f"halves of digits, seed {seed}")
@@ -39,7 +39,7 @@ def run(context: Context) -> Measurements:
     for seed in images:
         context.report(f"MNIST to Fashion, seed {seed}")
         source, target = load(context, "mnist", seed), load(context, "fashion", seed)
-        width, passes = context.level.pick((32, 1), (64, 2), (128, 5))
+        width, passes = context.level.pick((32, 1), (48, 2), (64, 3))
         _add(found, context, IMAGES, source, target, width, passes, seed)
     scores = {key: pooled(parts) for key, parts in found.items()}
     learnt, fresh, twin = (scores[HALVES, arm] for arm in ARMS)

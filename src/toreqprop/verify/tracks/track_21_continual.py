@@ -35,7 +35,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((48, 6), (64, 10), (128, 15))
+    hidden, epochs = context.level.pick((48, 6), (64, 8), (96, 10))
     found: dict[tuple[str, bool], list[tuple[float, float, float]]] = {}
     kept: list[Accuracy] = []
     for seed in context.seeds:

@@ -39,7 +39,7 @@ HARMS = {
 
 
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((48, 8), (64, 15), (128, 25))
+    hidden, epochs = context.level.pick((48, 8), (64, 12), (96, 20))
     curves: Curves = {}
     clean: dict[str, list[Accuracy]] = {arm: [] for arm in ARMS}
     for seed in context.seeds:

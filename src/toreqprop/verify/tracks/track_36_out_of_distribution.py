@@ -30,7 +30,7 @@ STRANGE = ("Fashion", "noise", "permuted MNIST")
 
 
 def run(context: Context) -> Measurements:
-    hidden, epochs, count = context.level.pick((32, 1, 500), (64, 3, 1500), (128, 5, 3000))
+    hidden, epochs, count = context.level.pick((32, 1, 500), (64, 2, 1500), (96, 3, 3000))
     found: dict[tuple[str, str], list[float]] = {(k, s): [] for k in STRANGE for s in SCORES}
     accuracies, shuffled = [], []
     seeds = context.seeds[:2] if context.level.name == "quick" else context.seeds

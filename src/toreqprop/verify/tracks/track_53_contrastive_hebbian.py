@@ -7,6 +7,7 @@ from toreqprop.gradients import CenteredEP, ContrastiveLearning, GradientEstimat
 from toreqprop.training import TrainingConfig
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import (
+    Accuracy,
     Column,
     Figure,
     Measurements,
@@ -30,8 +31,10 @@ SAMPLES = 16
 
 @plantable
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((24, 3), (48, 8), (64, 12))
-    scores, twins, orders, hard, nudged, rows = [], [], [], [], [], []
+    hidden, epochs = context.level.pick((24, 3), (32, 6), (48, 8))
+    scores: list[Accuracy] = []
+    twins: list[Accuracy] = []
+    orders, hard, nudged, rows = [], [], [], []
     errors: list[float] = []
     granted = 0
     for seed in context.seeds:
@@ -110,7 +113,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("certified", 0, "certificates granted to hard clamps"),
         at_most("ep_error", 0.01, "relative error of centred EP's on the same networks"),
         above_chance("accuracy", "test accuracy, trained by hard clamps, %"),
-        at_least("accuracy", level.pick(80.0, 88.0, 90.0), "the same, %"),
+        at_least("accuracy", level.pick(80.0, 85.0, 88.0), "the same, %"),
         above("gap", -2.0, "accuracy, EP minus hard clamps, points"),
     )
 
@@ -126,6 +129,7 @@ TRACK = Track(
     bounds=bounds,
     sabotages=(
         Sabotage("a nudge instead of a clamp", "contrastive learning hands over centred EP"),
+        Sabotage("contrast of clamps x1.2", "the contrast is divided by too weak a force"),
         Sabotage("bias's gradient x0.7", "one tensor's gradient is too small"),
         Sabotage("shuffled labels", "networks train on labels that mean nothing"),
     ),
