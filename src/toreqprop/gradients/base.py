@@ -22,6 +22,7 @@ from toreqprop.energies import (
     System,
     Wants,
 )
+from toreqprop.energies.nudging import is_nothing
 from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, NotFiniteError, UnsupportedModelError
 from toreqprop.kernels import compiled_loops, get_kernel
@@ -191,12 +192,14 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
 def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, float]:
     """`normalise`, the sizes times ``factor``; and the largest of them without it."""
     loops = compiled_loops()
-    if len(cotangent) == 1 and loops is not None and is_plain(cotangent[0]):
-        given = cotangent[0].contiguous()
+    seen = [layer for layer, g in enumerate(cotangent) if not is_nothing(g)]
+    if len(seen) == 1 and loops is not None and is_plain(cotangent[seen[0]]):
+        given = cotangent[seen[0]].contiguous()
         found, scale = torch.empty_like(given), given.new_empty(len(given))
         top = loops.normalise(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
         require_finite(isfinite(top))
-        return (found,), scale, top
+        first, last = cotangent[: seen[0]], cotangent[seen[0] + 1 :]
+        return (*first, found, *last), scale, top
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:

@@ -19,7 +19,7 @@ from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.base import VectorField
 from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
-from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
@@ -206,7 +206,8 @@ def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
         share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        found.append(share * direction if bool(direction.any()) else None)
+        moved = not is_nothing(direction) and bool(direction.any())
+        found.append(share * direction if moved else None)
     return found
 
 
