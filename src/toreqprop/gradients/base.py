@@ -22,7 +22,7 @@ from toreqprop.energies import (
     System,
     Wants,
 )
-from toreqprop.energies.pairs import Pair
+from toreqprop.energies.pairs import Pair, Phases
 from toreqprop.errors import InvalidInputError, NotFiniteError, UnsupportedModelError
 from toreqprop.kernels import compiled_available, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
@@ -147,8 +147,8 @@ class ContrastiveEstimator(GradientEstimator):
 
 
 def as_pairs(found: Solution) -> Pairs:
-    """Two equilibria, layer by layer."""
-    return tuple(map(Pair, found.state, found.shift))
+    """Two equilibria, layer by layer, with what their relaxation knows."""
+    return Phases(map(Pair, found.state, found.shift), found.memory)
 
 
 def require_energy(estimator: GradientEstimator, system: System) -> Energy:
@@ -194,6 +194,13 @@ def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, floa
         top = compiled(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
         require_finite(isfinite(top))
         return (found,), scale, top
+    seen = [bool(g.any()) for g in cotangent] if len(cotangent) > 1 else [True]
+    if 0 < sum(seen) < len(seen):
+        # What the loss does not look at is zero, and stays so.
+        both = list(zip(cotangent, seen, strict=True))
+        found, size, top = measured(tuple(g for g, s in both if s), factor)
+        rest = iter(found)
+        return tuple(next(rest) if s else g for g, s in both), size, top
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:
