@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from toreqprop.cli.predictor import Predictor
     from toreqprop.cli.resume import Output
     from toreqprop.cli.samples import Samples
+    from toreqprop.data_parallel import Group
     from toreqprop.training import Epoch, TrainerState, TrainingConfig
 
 
@@ -130,6 +132,7 @@ def train(
       toreqprop train prices.npz --regression --model hopfield --layers 3
       toreqprop train digits --gradient holomorphic --solver anderson
       toreqprop train digits --model hopfield --device chip.toml --beta 0.2
+      torchrun --nproc-per-node 2 -m toreqprop train mnist --model conv --output m
     """
     import torch
 
@@ -138,12 +141,19 @@ def train(
     from toreqprop.cli.predictor import labels_of, predictor_for
     from toreqprop.cli.resume import Output
     from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.data_parallel import joined
     from toreqprop.training import TrainingConfig
 
     started = time.perf_counter()
     networks.check_network(model)
-    where = Output(output, resume, fresh)
+    leads = os.environ.get("RANK", "0") == "0"
+    # Only one of several processes reads and writes checkpoints.
+    where = Output(output, resume, fresh) if leads else Output(None, False, False)
     where.check()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and (kernel == "numpy" or device is not None):
+        raise InvalidInputError(
+            "--kernel numpy and --device train in one process: leave out torchrun."
+        )
     fraction = _fraction(data, validation_fraction)
     found = _read(data, target, drop or [], regression, fraction, full, data_dir, seed)
     labels = labels_of(found)
@@ -207,9 +217,11 @@ def train(
             "patience": usual.patience,
             "training": asdict(config),
         }
-        with where.locked():
+        with where.locked(), joined() as group:
             predictor = predictor_for(found, net, labels)
-            result = _train(predictor, found, config, plan, where, tensorboard)
+            result = _train(predictor, found, config, plan, where, tensorboard, group)
+    if not leads:
+        return
     result = {
         "data": found.name,
         "model": model,
@@ -270,6 +282,7 @@ def _train(
     plan: dict[str, Any],
     where: Output,
     tensorboard: Path | None,
+    group: Group,
 ) -> dict[str, Any]:
     from toreqprop import checkpoint as checkpoints
     from toreqprop.checkpoint import Checkpoint
@@ -278,7 +291,7 @@ def _train(
     from toreqprop.cli.training_log import TrainingLog
     from toreqprop.training import fit
 
-    earlier = where.earlier()
+    earlier = group.told(where.earlier())
     history: list[dict[str, Any]] = []
     state: TrainerState | None = None
     about, arrays = describe(predictor)
@@ -289,8 +302,13 @@ def _train(
     done = 0 if state is None else state.epoch
     model = predictor.model
 
+    title = f"{found.name}, {checkpoints.network_name(model)}"
     with TrainingLog(
-        f"{found.name}, {checkpoints.network_name(model)}", config.epochs, done, tensorboard
+        title if group.size == 1 else f"{title}, {group.size} processes",
+        config.epochs,
+        done,
+        tensorboard if group.leads else None,
+        shown=group.leads,
     ) as log:
 
         def on_epoch(epoch: Epoch) -> bool:
@@ -318,18 +336,28 @@ def _train(
                     predictor.targets(found.train[1]),
                     config,
                     loss=predictor.loss,
-                    on_epoch=on_epoch,
+                    on_epoch=on_epoch if group.leads else None,
                     on_checkpoint=on_checkpoint,
                     resume=state,
+                    group=group,
                 )
         except KeyboardInterrupt:
-            log.say(where.after_interruption())
+            if group.leads:
+                log.say(where.after_interruption())
             raise
+    if not group.leads:
+        return {}
     last = history[-1]
     steps = {key: last[key] for key in ("free_steps", "nudged_steps")}
     scores = predictor.scores(found.scored)
     scores["loss"] = last["loss"]
-    return {**scores, "epochs": last["epoch"], "resumed_after": done or None, **steps}
+    return {
+        **scores,
+        "epochs": last["epoch"],
+        "resumed_after": done or None,
+        "processes": group.size,
+        **steps,
+    }
 
 
 def _show(result: dict[str, Any]) -> None:
