@@ -6,6 +6,7 @@ import json
 import os
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from toreqprop.cli.resume import Output
     from toreqprop.cli.samples import Samples
     from toreqprop.data_parallel import Group
-    from toreqprop.training import Epoch, TrainerState, TrainingConfig
+    from toreqprop.training import Epoch, Loss, TrainerState, TrainingConfig
 
 
 def _usual(name: str) -> str:
@@ -102,7 +103,13 @@ def train(
     weight_decay: Annotated[
         float | None, typer.Option(help="L2 penalty; some for files, none for tasks by default.")
     ] = None,
-    schedule: Annotated[str, typer.Option(help="Learning rate: constant or cosine.")] = "constant",
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rate: constant or cosine; by default constant, for files of classes "
+            "whose --epochs is not given cosine."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the checkpoint, written after every epoch.")
     ] = None,
@@ -160,7 +167,7 @@ def train(
     asked = {
         "hidden": hidden, "epochs": epochs, "batch_size": batch_size, "patience": patience,
         "learning_rate": learning_rate, "weight_decay": weight_decay, "beta": beta,
-        "radius": radius,
+        "radius": radius, "schedule": schedule,
     }  # fmt: skip
     usual = choose(
         asked, model, len(found.train[0]),
@@ -194,6 +201,7 @@ def train(
             else None,
             "solver": networks.solver(solver) if solver else None,
             "radius": usual.radius,
+            "bound": usual.bound,
             "tol": tol,
             "max_steps": max_steps,
             "kernel": kernel,
@@ -208,13 +216,14 @@ def train(
             batch_size=usual.batch_size,
             learning_rate=1e-3 if usual.learning_rate is None else usual.learning_rate,
             weight_decay=usual.weight_decay,
-            schedule=schedule,  # type: ignore[arg-type]
+            schedule=usual.schedule,  # type: ignore[arg-type]
             seed=seed,
         )
         plan = {
             "data": {"name": found.name, "sha256": found.sha256, "full": full},
             "validation_fraction": fraction,
             "patience": usual.patience,
+            "label_smoothing": usual.label_smoothing,
             "training": asdict(config),
         }
         with where.locked(), joined() as group:
@@ -289,7 +298,7 @@ def _train(
     from toreqprop.cli.predictor import describe
     from toreqprop.cli.resume import check_same
     from toreqprop.cli.training_log import TrainingLog
-    from toreqprop.training import fit
+    from toreqprop.training import History, fit
 
     earlier = group.told(where.earlier())
     history: list[dict[str, Any]] = []
@@ -328,14 +337,15 @@ def _train(
                 content = {**plan, "predictor": about, "history": history}
                 checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
 
+        trained = History()
         try:
             if not exhausted(history, plan["patience"]):
-                fit(
+                trained = fit(
                     model,
                     predictor.inputs(found.train[0]),
                     predictor.targets(found.train[1]),
                     config,
-                    loss=predictor.loss,
+                    loss=_smoothed(predictor.loss, plan["label_smoothing"]),
                     on_epoch=on_epoch if group.leads else None,
                     on_checkpoint=on_checkpoint,
                     resume=state,
@@ -356,8 +366,13 @@ def _train(
         "epochs": last["epoch"],
         "resumed_after": done or None,
         "processes": group.size,
+        "training_seconds": trained.seconds,
         **steps,
     }
+
+
+def _smoothed(loss: Loss, amount: float) -> Loss:
+    return partial(loss, label_smoothing=amount) if amount else loss
 
 
 def _show(result: dict[str, Any]) -> None:
