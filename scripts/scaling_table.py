@@ -11,9 +11,7 @@ def scaling_lines(path: Path, load: Any) -> list[str]:
     if not path.exists():
         return ["Not measured yet: run `toreqprop scale` on an idle machine."]
     found = load(path.name)
-    one, two = (
-        next(t for t in found["trainings"] if t["processes"] == count) for count in (1, 2)
-    )
+    one, two = (next(t for t in found["trainings"] if t["processes"] == count) for count in (1, 2))
     step, reduce = found["step"], found["reduce"]
     lines = [
         f"`{found['command']}`: in two processes {found['speedup']:.2f} times as fast as in one "

@@ -53,25 +53,23 @@ GRID: dict[str, tuple[Any, ...]] = {
 
 Settings = dict[str, Any]
 
+FIRST_ROUND = "tables_search.jsonl"
+"""Beside the results: fifteen settings on the same folds, one thing changed at a time, among them a
+limit to large features, a larger gain and a tight bound, which brought nothing; by a script that
+is no longer here."""
+
 _AROUND: Settings = {
     "hidden_size": 64, "radius": 0.3, "learning_rate": 1e-2, "alpha": 0.3, "schedule": "cosine",
-    "label_smoothing": 0.0, "batch_size": 200, "max_iter": 50, "early_stopping": False,
+    "label_smoothing": 0.1, "batch_size": 200, "max_iter": 50, "early_stopping": False,
 }  # fmt: skip
 SECOND_ROUND: tuple[Settings, ...] = (
-    {**_AROUND, "schedule": "constant"},
     _AROUND,
-    {**_AROUND, "max_iter": 100},
-    {**_AROUND, "label_smoothing": 0.1},
     {**_AROUND, "alpha": 1.0},
     {**_AROUND, "alpha": 3.0, "max_iter": 100},
-    {**_AROUND, "alpha": 0.1, "max_iter": 30, "batch_size": 32},
-    {**_AROUND, "alpha": 1.0, "label_smoothing": 0.1},
-    {**_AROUND, "alpha": 1.0, "label_smoothing": 0.1, "hidden_size": 128},
-    {**_AROUND, "alpha": 1.0, "label_smoothing": 0.1, "max_iter": 100},
-    {**_AROUND, "alpha": 3.0, "label_smoothing": 0.1, "max_iter": 100},
-    {**_AROUND, "alpha": 1.0, "label_smoothing": 0.2},
+    {**_AROUND, "alpha": 0.1, "label_smoothing": 0.0, "max_iter": 30, "batch_size": 32},
+    {**_AROUND, "alpha": 1.0, "hidden_size": 128},
 )
-"""Around what was best among the first ones drawn."""
+"""Around what was best in the first round."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +107,16 @@ def present() -> Settings:
 
 
 def candidates(count: int, seed: int, first: Settings) -> list[Settings]:
-    """``first``, so many others drawn from the grid, none twice, and the second round."""
+    """``first``, the second round, and more drawn from the grid up to ``count`` of them."""
     everything = [
         dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())
     ]
     random.Random(seed).shuffle(everything)
-    drawn = [c for c in everything if c != first][: count - 1]
-    return [first, *drawn, *(SECOND_ROUND if drawn else ())]
+    found: list[Settings] = []
+    for each in (first, *SECOND_ROUND, *everything):
+        if each not in found and len(found) < count:
+            found.append(each)
+    return found
 
 
 def search(
