@@ -37,7 +37,7 @@ def tables(
     output: Annotated[Path, typer.Option(help="Folder for tables.json.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
-    """Choose settings for small tables and compare them with MLPClassifier on rows set aside.
+    """Choose settings for small tables and compare them with MLPClassifier on held-out rows.
 
     Writes tables.json, with every candidate that was tried. Exit code 1 if the mean rank over the
     tables is not better than MLPClassifier's.
@@ -72,7 +72,7 @@ def tables(
         found_ranks = study.mean_ranks(tried)
         against = study.reference(chosen_tables) if tried else {}
         best = study.chosen(tried, against) if tried else drawn[0]
-        bar = progress.add_task("rows set aside", total=len(chosen_tables))
+        bar = progress.add_task("held-out rows", total=len(chosen_tables))
         rows = study.compare(
             chosen_tables,
             best,
