@@ -107,6 +107,8 @@ class Passes:
         work = _Work(count)
         work.trails = trails
         work.pushes = list(pushes)
+        if work.pushes[self.top] is None:
+            work.pushes[self.top] = torch.zeros_like(free[self.top])
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
         work.around = list(around)
         self._swing(work, self.top)
@@ -137,9 +139,7 @@ class Passes:
         known = tuple(t for trail in trails for t in trail)
         return kept.solution(tuple(middles), shift=tuple(halves), memory=known)
 
-    def _known(
-        self, free: State, memory: tuple[Tensor, ...]
-    ) -> tuple[list[Tensor], list[Trail]]:
+    def _known(self, free: State, memory: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Trail]]:
         """The preactivations and trails of the free equilibrium, remembered or found again."""
         count, trails = self.top + 1, [0, *(ways.trails for ways in self.ways)]
         if len(memory) == count + sum(trails):
@@ -152,9 +152,7 @@ class Passes:
         for layer in range(self.top):
             self._fall(work, layer)
         for layer in range(count):
-            work.total[layer], _ = self.steps[layer].settle(
-                work.rising[layer], work.falling[layer]
-            )
+            work.total[layer], _ = self.steps[layer].settle(work.rising[layer], work.falling[layer])
         return work.total, work.trails
 
     def _gaps(self, work: _Work, before: list[Any], slack: float | None = None) -> list[Tensor]:
@@ -166,9 +164,7 @@ class Passes:
         """Whether every coupling is the same on both sides."""
         rest = iter(moved)
         both = zip(self.ways, trails[1:], strict=True)
-        return all(
-            ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both
-        )
+        return all(ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both)
 
     def _rise(self, work: _Work, layer: int) -> None:
         work.rising[layer], work.trails[layer] = self.ways[layer - 1].rise(work.state[layer - 1])
@@ -285,9 +281,7 @@ class _Kept:
             in_order(kept)[there] = in_order(values)[here]
 
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
-        return Solution(
-            state, self.steps, self.residual, self.status, shift, self.layer, memory
-        )
+        return Solution(state, self.steps, self.residual, self.status, shift, self.layer, memory)
 
 
 _WORTH_LEAVING = 0.75
