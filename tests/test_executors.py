@@ -156,3 +156,27 @@ def test_a_search_of_scikit_learn_is_the_same_by_threads_and_by_dask(cluster: An
         assert scores() == here
     with searching_on(cluster.scheduler_address):
         assert scores(n_jobs=-1) == here
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's, about itself
+def test_a_search_of_scikit_learn_is_the_same_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes into the home folder
+    ray = pytest.importorskip("ray", reason='pip install "toreqprop[ray]"')
+    import joblib
+    from ray.util.joblib import register_ray
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import cross_val_score
+
+    from toreqprop.sklearn import EqPropClassifier
+
+    x, y = load_iris(return_X_y=True)
+    x, y = x[::3].astype("float32"), y[::3]
+    model = EqPropClassifier(8, max_iter=3, random_state=0)
+    here = cross_val_score(model, x, y, cv=2).tolist()
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        register_ray()
+        with joblib.parallel_config(backend="ray"):
+            assert cross_val_score(model, x, y, cv=2, n_jobs=2).tolist() == here
+    finally:
+        ray.shutdown()

@@ -18,7 +18,7 @@ from toreqprop.hardware import Ngspice
 
 @pytest.mark.parametrize("name", studies.STUDIES)
 def test_every_measurement_can_be_called_and_has_a_label_of_its_own(name: str) -> None:
-    jobs = studies.STUDIES[name].measurements(10)
+    jobs = studies.STUDIES[name].measurements(range(10))
     assert len({job.label for job in jobs}) == len(jobs) > 0
     for job in jobs:
         module, _, function = job.function.partition(":")

@@ -21,6 +21,7 @@ def study(
         ),
     ],
     seeds: Annotated[int, typer.Option(help="Of digits and in-situ.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     output: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/circuits"),
     fresh: Annotated[
@@ -47,9 +48,11 @@ def study(
     path = output / f"{name.replace('-', '_')}.json"
     with StudyDisplay(Console(stderr=True)) as display:
         plain = run_study(
-            chosen.measurements(seeds),
+            chosen.measurements(range(seed, seed + seeds)),
             chosen.assemble,
-            command=f"toreqprop circuit study {name}" + (f" --seeds {seeds}" * (seeds != 10)),
+            command=f"toreqprop circuit study {name}"
+            + f" --seeds {seeds}" * (seeds != 10)
+            + f" --seed {seed}" * (seed != 0),
             path=path,
             processes=jobs,
             fresh=fresh,

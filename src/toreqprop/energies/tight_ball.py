@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
-from toreqprop.energies.singular_block import ROUNDS, block_size, largest_singular
+from toreqprop.energies.singular_block import block_size, largest_singular, usual_rounds
 from toreqprop.errors import ConvergenceWarning
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory, last_backward
@@ -22,8 +22,8 @@ Bound = Literal["tight", "proven", "exact"]
 norm."""
 
 SYMMETRIC_STEPS, CONVOLUTION_STEPS = 16, 12
-"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: `singular_block.ROUNDS`
-pairs of products with a block of vectors."""
+"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: see
+`singular_block`."""
 
 COLD = 3
 """Before the first training step nothing is known: that many times the products."""
@@ -106,7 +106,7 @@ class TightBall(nn.Module):
 
     def products(self) -> int:
         """How many products, or pairs of them, the next estimate takes."""
-        usual = SYMMETRIC_STEPS if self.symmetric else ROUNDS
+        usual = SYMMETRIC_STEPS if self.symmetric else usual_rounds(self.shape)
         return usual if int(self.steps) else COLD * usual
 
     def advance(self, right: Tensor, weight: Tensor) -> None:
@@ -165,6 +165,8 @@ class TightConvolutionBall(TightBall):
         self.start = _noise(0, (self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
+        if has_memory(weight) and not torch.compiler.is_compiling():
+            return _ScaledKernel.apply(weight, self)
         unit, peak = _in_units(weight)
         with torch.no_grad():
             _, left, right = self.estimate(unit)
@@ -178,15 +180,14 @@ class TightConvolutionBall(TightBall):
     def estimate(
         self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        reach = (weight.shape[-2] - 1, weight.shape[-1] - 1)
-
-        def back(fine: Tensor) -> Tensor:
-            return F.conv_transpose2d(fine[None], weight, None, 1, reach, 0, self.groups)[0]
-
+        """By Lanczos on ``KᵀK``; see `gram_of`."""
         first = (self.start if start is None else start).to(weight)
         usual = CONVOLUTION_STEPS if int(self.steps) else COLD * CONVOLUTION_STEPS
         count = usual if pairs is None else pairs
-        return top_singular(lambda v: self._convolved(weight, v), back, first, count)
+        value, right = top_of_gram(gram_of(weight, self.groups), first, count)
+        left = self._convolved(weight, right)
+        length = torch.linalg.vector_norm(left)
+        return value.sqrt(), left / length.clamp_min(_tiny(left)), right
 
     def proven(self, weight: Tensor) -> bool:
         """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start.
@@ -261,6 +262,53 @@ def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.where(length != 0, vector / length.clamp_min(_tiny(vector)), 0.0), length
 
 
+def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
+    """``x ↦ KᵀK x`` for zero-padded maps (channels, height, width), all channels of a pixel next
+    to each other in memory."""
+    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+    there = kernel.contiguous(memory_format=torch.channels_last)
+    back = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
+    back = back.contiguous(memory_format=torch.channels_last)
+
+    def product(image: Tensor) -> Tensor:
+        fine = F.conv2d(image[None], there, None, 1, reach, 1, groups)
+        return F.conv2d(fine, back, None, 1, 0, 1, groups)[0]
+
+    return product
+
+
+def top_of_gram(
+    product: Callable[[Tensor], Tensor], start: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """The largest eigenvalue of a positive map and its vector, by Lanczos from ``start``.
+
+    Every vector is cleared of all before it, twice; where nothing is left the space is complete.
+    """
+    maps = start.movedim(0, -1)
+    basis = start.new_zeros(min(steps, start.numel()), start.numel())
+    inner = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    work, used = maps.flatten(), 0
+    whole = length = float(torch.linalg.vector_norm(work))
+    while used < len(basis) and length > 100 * torch.finfo(start.dtype).eps * whole:
+        torch.div(work, length, out=basis[used])
+        if used:
+            inner[used, used - 1] = inner[used - 1, used] = length
+        image = basis[used].reshape(maps.shape).movedim(-1, 0)
+        work = product(image).movedim(0, -1).reshape(-1)
+        used += 1
+        known = basis[:used]
+        shares = known @ work
+        inner[used - 1, used - 1] = whole = float(shares[-1])
+        work = torch.addmv(work, known.mT, shares, alpha=-1)
+        work = torch.addmv(work, known.mT, known @ work, alpha=-1)
+        length = float(torch.linalg.vector_norm(work))
+    if not math.isfinite(length) or used == 0:
+        return torch.full_like(start.flatten()[0], torch.nan), torch.zeros_like(start)
+    values, vectors = torch.linalg.eigh(inner[:used, :used])
+    vector = (vectors[:, -1].to(start) @ basis[:used]).reshape(maps.shape).movedim(-1, 0)
+    return values[-1].to(start).clamp_min(_tiny(start)), vector
+
+
 def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
     """``‖W‖₂ < radius``, by Cholesky in double precision: of ``rI ± W``, or of ``r²I − WᵀW``.
 
@@ -330,12 +378,48 @@ def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
     """As `TightBall.estimate`, with ν first; compiled where the matrix is symmetric."""
     first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
     if not ball.symmetric:
-        return largest_singular(weight, first, ball.products())
+        return largest_singular(weight, first, ball.products(), compiled=True)
     from toreqprop.kernels.lanczos import symmetric_norm
 
     left, right = torch.empty_like(first), torch.empty_like(first)
     arrays = first.numpy(), ball.products(), left.numpy(), right.numpy()
     return symmetric_norm(weight.numpy(), *arrays), left, right
+
+
+class _ScaledKernel(torch.autograd.Function):
+    """`TightConvolutionBall` in closed form: ``dK = f·(G − ⟨G, K⟩/ν·∂ν/∂K)``."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, ball: TightConvolutionBall) -> Tensor:
+        unit, peak = _in_units(raw.detach())
+        value, left, right = ball.estimate(unit)
+        size = float(value) * float(ball.margin)
+        ctx.ball, ctx.scaled = ball, not float(peak) * size <= ball.radius
+        ctx.value = float(peak) * float(value)
+        if ctx.scaled:
+            ctx.factor = ball.radius / max(size, _tiny(unit)) / float(peak)
+            weight = unit * (ball.radius / max(size, _tiny(unit)))
+        else:
+            ctx.factor, weight = 1.0, raw.detach().clone()
+        ctx.save_for_backward(weight, left, right)
+        return weight
+
+    @staticmethod
+    @last_backward
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        weight, left, right = ctx.saved_tensors
+        ball: TightConvolutionBall = ctx.ball
+        found = gradient * ctx.factor
+        if ctx.scaled:
+            reach = [side - 1 for side in weight.shape[-2:]]
+            slope = torch.ops.aten.convolution_backward(
+                left[None], right[None], weight, None, (1, 1), reach, (1, 1), False, (0, 0),
+                ball.groups, (False, True, False),
+            )[1]  # fmt: skip
+            inner = float((gradient * weight).sum())
+            found.add_(slope, alpha=-inner / ctx.value)
+        ball.advance(right, weight)
+        return found, None
 
 
 _SMALLEST, _LARGEST = 1e-18, 1e18

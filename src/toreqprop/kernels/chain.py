@@ -100,9 +100,14 @@ class _Layout:
     def empty(self, *before: int) -> Tensor:
         return self.chain.drive.new_empty(*before, self.batch, self.places[-1][1])
 
+    def refresh(self) -> None:
+        """After tensors were exchanged: the same memory as arrays, for compiled code."""
+        tensors = {name: t for name, t in vars(self).items() if isinstance(t, Tensor)}
+        self.arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+
     def layers(self, rows: Tensor) -> Sequence[Tensor]:
         """Views of each layer."""
-        return rows.split(self.widths, -1)
+        return rows.split_with_sizes(self.widths, -1)
 
     def kept(self, remaining: int) -> Tensor | None:
         """Which rows to go on with; None where all of them may stay."""
@@ -138,19 +143,20 @@ class _FreePhase(_Layout):
         self.gaps = self.empty(self.slots) if chain.memory else self.images
         self.state, self.up, self.down = self.empty(), self.empty(), self.empty()
         self.tables = np.zeros((self.batch if chain.memory else 0, self.slots, self.slots))
-        self.ledger = np.zeros((self.batch, 5))
+        self.ledger = np.zeros((self.batch, 6))
         self.ledger[:, 0] = np.arange(self.batch)
         # From nothing to the first pass upwards everything changes.
         self.ledger[:, 1] = 1.0 if start is None else 0.0
         self.residuals = np.zeros((self.batch, 2))
         self.found = self.empty()
+        self.refresh()
         state, up = self.layers(self.state), self.layers(self.up)
         up[0].copy_(chain.drive)
         for layer in range(self.top + 1):
             if layer > 0:
                 self._rise(state, up, layer)
             if start is None:
-                self._settle(self.up, layer, 0.0, self.state)
+                self._settle(self.arrays["up"], layer, 0.0, self.arrays["state"])
             else:
                 state[layer].copy_(start[layer])
 
@@ -158,35 +164,35 @@ class _FreePhase(_Layout):
         weight, bias = self.chain.weights[layer - 1].mT, self.chain.biases[layer - 1]
         torch.addmm(bias, state[layer - 1], weight, out=up[layer])
 
-    def _settle(self, up: Tensor, layer: int, strength: float, out: Tensor) -> None:
-        place = self.places[layer]
-        loops.settle(up.numpy(), self.down.numpy(), place, strength, out.numpy())
+    def _settle(self, up: np.ndarray, layer: int, strength: float, out: np.ndarray) -> None:
+        loops.settle(up, self.arrays["down"], self.places[layer], strength, out)
 
     def sweep(self) -> None:
         """Down and up."""
-        fresh, rising = self.images[self.turn], self.products[self.turn]
-        new, up, state = (self.layers(rows) for rows in (fresh, rising, self.state))
-        down, feedback = self.layers(self.down), self.chain.feedback
+        new, up = self.layers(self.images[self.turn]), self.layers(self.products[self.turn])
+        state, down, feedback = self.layers(self.state), self.layers(self.down), self.chain.feedback
+        below, fresh, rising = (self.arrays[name] for name in ("up", "images", "products"))
+        fresh, rising = fresh[self.turn], rising[self.turn]
         for layer in range(self.top - 1, -1, -1):
             above = new if layer + 1 < self.top else state
             torch.mm(above[layer + 1], self.chain.weights[layer], out=down[layer])
-            self._settle(self.up, layer, feedback, fresh)
+            self._settle(below, layer, feedback, fresh)
         for layer in range(1, self.top + 1):
             self._rise(new, up, layer)
             self._settle(rising, layer, feedback if layer < self.top else 0.0, fresh)
         if self.top == 0:
-            self._settle(self.up, 0, 0.0, fresh)
+            self._settle(below, 0, 0.0, fresh)
 
     def judge(self, tol: float, final: bool) -> tuple[int, bool]:
         """How many samples go on, and whether all is finite."""
-        images, products = self.images.numpy(), self.products.numpy()
+        given = self.arrays
         found = loops.advance(
-            images, products, self.gaps.numpy(), self.turn, self.state.numpy(), self.up.numpy(),
-            self.bounds, (tol, *self.chain.floors()), final, self.tables, self.ledger, self.done,
-            self.found.numpy(),
+            given["images"], given["products"], given["gaps"], self.turn, given["state"],
+            given["up"], self.bounds, (tol, *self.chain.floors()), final, self.tables, self.ledger,
+            self.done, given["found"],
         )  # fmt: skip
         self.turn = (self.turn + 1) % self.slots
-        self.residuals[self.ledger[:, 0].astype(np.int64)] = self.ledger[:, 3:]
+        self.residuals[self.ledger[:, 0].astype(np.int64)] = self.ledger[:, 3:5]
         return found
 
     def pack(self, remaining: int) -> None:
@@ -194,10 +200,11 @@ class _FreePhase(_Layout):
         rows = self.kept(remaining) if self.done.any() else None
         if rows is None:
             return
-        self.images, self.products = self.images[:, rows], self.products[:, rows]
-        self.gaps = self.gaps[:, rows] if self.chain.memory else self.images
-        self.state, self.up = self.state[rows], self.up[rows]
+        self.images, self.products = (t.index_select(1, rows) for t in (self.images, self.products))
+        self.gaps = self.gaps.index_select(1, rows) if self.chain.memory else self.images
+        self.state, self.up = self.state.index_select(0, rows), self.up.index_select(0, rows)
         self.down = torch.empty_like(self.state)
+        self.refresh()
         self.ledger = self.ledger[rows.numpy()]
         if self.chain.memory:
             self.tables = self.tables[rows.numpy()]
@@ -234,13 +241,14 @@ class _NudgedPhases(_Layout):
         first = 1 / NUDGE_SLACK if self.top else 0.0
         self.changes = np.full((self.batch, self.top + 1, 2), first)
         self.curves = np.full((self.batch, self.top + 1), -1.0)
-        self._settle(self.top, self.shift)
+        self.refresh()
+        self._settle(self.top, "shift")
 
-    def _settle(self, layer: int, out: Tensor) -> None:
-        strength = self.chain.feedback if layer < self.top else 0.0
+    def _settle(self, layer: int, out: str) -> None:
+        strength, given = self.chain.feedback if layer < self.top else 0.0, self.arrays
         loops.settle_shift(
-            self.image.numpy(), self.up.numpy(), self.down.numpy(), self.push.numpy(),
-            self.places[layer], strength, self.pushed[layer], self.middle.numpy(), out.numpy(),
+            given["image"], given["up"], given["down"], given["push"], self.places[layer],
+            strength, self.pushed[layer], given["middle"], given[out],
         )  # fmt: skip
 
     def sweep(self, downwards: bool) -> None:
@@ -251,22 +259,23 @@ class _NudgedPhases(_Layout):
             for layer in range(self.top - 1, -1, -1):
                 above = (new if layer + 1 < self.top else old)[layer + 1]
                 torch.mm(above, self.chain.weights[layer], out=down[layer])
-                self._settle(layer, self.fresh)
+                self._settle(layer, "fresh")
             return
         up = self.layers(self.up)
         for layer in range(1, self.top + 1):
             below = (new if layer > 1 else old)[layer - 1]
             torch.mm(below, self.chain.weights[layer - 1].mT, out=up[layer])
-            self._settle(layer, self.fresh)
+            self._settle(layer, "fresh")
 
     def judge(self, tol: float, downwards: bool, final: bool) -> tuple[int, bool, float]:
         """How many samples go on, whether all is finite, and the largest drift of a center."""
+        given = self.arrays
         found = loops.balance(
-            downwards, self.chain.memory > 0 and self.top > 0, self.fresh.numpy(),
-            self.middle.numpy(), self.shift.numpy(), self.center.numpy(), self.up.numpy(),
-            self.down.numpy(), self.push.numpy(), self.pushed, self.chain.feedback, self.heat,
-            self.bounds, (tol, *self.chain.floors(), NUDGE_SLACK), final, self.ledger,
-            self.changes, self.curves, self.done, self.found.numpy(),
+            downwards, self.chain.memory > 0 and self.top > 0, given["fresh"], given["middle"],
+            given["shift"], given["center"], given["up"], given["down"], given["push"],
+            self.pushed, self.chain.feedback, self.heat, self.bounds,
+            (tol, *self.chain.floors(), NUDGE_SLACK), final, self.ledger, self.changes,
+            self.curves, self.done, given["found"],
         )  # fmt: skip
         self.residuals[self.ledger[:, 0].astype(np.int64)] = self.ledger[:, 1:]
         return found
@@ -278,8 +287,9 @@ class _NudgedPhases(_Layout):
             return
         same = self.image is self.center
         for name in ("center", "push", "up", "down", "shift", "fresh", "middle", "drive"):
-            setattr(self, name, getattr(self, name)[rows])
-        self.image = self.center if same else self.image[rows]
+            setattr(self, name, getattr(self, name).index_select(0, rows))
+        self.image = self.center if same else self.image.index_select(0, rows)
+        self.refresh()
         for name in ("ledger", "changes", "curves"):
             setattr(self, name, getattr(self, name)[rows.numpy()])
 
@@ -299,6 +309,7 @@ class _NudgedPhases(_Layout):
             strength = chain.feedback if layer < self.top else 0.0
             loops.settle(up.numpy(), down.numpy(), self.places[layer], strength, image.numpy())
         self.image = image
+        self.refresh()
 
     def solution(self, steps: int, finite: bool) -> Solution:
         found = self.result(self.found[0], steps, finite, self.residuals)

@@ -32,10 +32,10 @@ Found = list[Any]
 
 @dataclass(frozen=True)
 class CircuitStudy:
-    """Its measurements for so many seeds, and what they come to; ``says`` is for people."""
+    """Its measurements from these seeds, and what they come to; ``says`` is for people."""
 
     says: str
-    measurements: Callable[[int], list[Measurement]]
+    measurements: Callable[[Sequence[int]], list[Measurement]]
     assemble: Callable[[Found], dict[str, Any]]
 
 
@@ -98,12 +98,12 @@ def summary(rows: Found, names: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _in_situ(seeds: int) -> list[Measurement]:
-    counts = {1.0: seeds, 2.0: min(seeds, 2), 0.5: min(seeds, 2)}
+def _in_situ(seeds: Sequence[int]) -> list[Measurement]:
+    used = {1.0: seeds, 2.0: seeds[:2], 0.5: seeds[:2]}
     return [
         _measure("in_situ", digits_mismatched, seed=seed, spread=spread)
         for spread in SPREADS
-        for seed in range(counts[spread])
+        for seed in used[spread]
     ]
 
 
@@ -117,21 +117,21 @@ STUDIES: dict[str, CircuitStudy] = {
     ),
     "mnist": CircuitStudy(
         "the chosen recipe on all of MNIST, the test set once (9 minutes)",
-        lambda seeds: [_measure("mnist", mnist_trained, ["mnist"], seed=0)],
+        lambda seeds: [_measure("mnist", mnist_trained, ["mnist"], seed=seeds[0])],
         lambda rows: dict(rows[0]),
     ),
     "digits-search": CircuitStudy(
         "learning rates on held-out training rows of digits",
         lambda seeds: [
-            _measure("digits_search", digits_tried, rate=rate, seed=SEARCH_SEED + k)
+            _measure("digits_search", digits_tried, rate=rate, seed=SEARCH_SEED + seed)
             for rate in RATES
-            for k in range(min(seeds, 3))
+            for seed in seeds[:3]
         ],
         lambda rows: {"runs": rows},
     ),
     "digits": CircuitStudy(
         "digits in PyTorch and in ngspice",
-        lambda seeds: [_measure("digits", digits_drawn, seed=seed) for seed in range(seeds)],
+        lambda seeds: [_measure("digits", digits_drawn, seed=seed) for seed in seeds],
         lambda rows: {
             "recipe": asdict(digits.Recipe()),
             "summary": summary(rows, ("pytorch", "ngspice")),
@@ -154,8 +154,8 @@ STUDIES: dict[str, CircuitStudy] = {
     "random": CircuitStudy(
         f"{CIRCUITS} random circuits, PyTorch against ngspice",
         lambda seeds: [
-            _measure("random", against_spice, seed=seed)
-            for seed in range(FIRST_CIRCUIT, FIRST_CIRCUIT + CIRCUITS)
+            _measure("random", against_spice, seed=FIRST_CIRCUIT + seeds[0] + k)
+            for k in range(CIRCUITS)
         ],
         lambda rows: {
             "circuits": len(rows),
