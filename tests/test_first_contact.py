@@ -41,7 +41,7 @@ def test_version_help_and_completion_load_no_heavy_package() -> None:
 
 
 def test_the_names_shown_are_those_of_the_registries() -> None:
-    from toreqprop.bench import depth, mazes
+    from toreqprop.bench import depth, mazes, norms
     from toreqprop.bench.hardware.methods import METHODS
     from toreqprop.checkpoint import NETWORKS
     from toreqprop.gradients import ESTIMATORS
@@ -55,6 +55,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert tuple(SOLVERS) == names.SOLVERS
     assert tuple(EXAMPLES) == names.EXAMPLE_NETWORKS
     assert (names.DEPTH_TASKS, names.DEPTH_NETWORKS) == (depth.TASKS, depth.NETWORKS)
+    assert tuple(norms.PLAN) == names.NORM_KINDS
     assert names.DEVICE_METHODS == METHODS
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.DATA_VARIABLE == DATA_VARIABLE

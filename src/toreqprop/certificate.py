@@ -21,6 +21,7 @@ from toreqprop.gradients import ESTIMATORS, GradientEstimator, ImplicitGradient,
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.models import EquilibriumModel
 from toreqprop.models.base import unchanged_buffers
+from toreqprop.models.constrained import proofs
 from toreqprop.private_generator import noise_from
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Anderson
@@ -57,6 +58,10 @@ class Reason(Enum):
         "rounding spoils the gradient (in double precision it is closer): use model.double()"
     )
     BETA = "beta is too large (the bias dominates; a weaker nudge is closer): lower beta"
+    NORM = (
+        "a weight's norm is above the radius its estimate was to keep it below: train on, the "
+        'margin rises by itself, or use bound="proven"'
+    )
     ORACLE = (
         "the exact gradient itself could not be computed to 1e-9, so nothing is certified: try a "
         "smaller batch or a model that contracts"
@@ -94,6 +99,19 @@ class PhaseCertificate:
 
 
 @dataclass(frozen=True)
+class NormCertificate:
+    """One weight whose norm is kept by an estimate (`TightBall`): ``norm ≤ radius``, proven or not.
+
+    Proven by a factorisation in double precision, or for convolutions by Golub-Kahan from a random
+    start, which is wrong once in 10⁹.
+    """
+
+    name: str
+    radius: float
+    proven: bool
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What `certify` measured, and its verdict.
 
@@ -104,6 +122,8 @@ class Certificate:
     ``backprop_cosine`` is another thing: the smallest cosine over the tensors with plain
     backpropagation through the feed-forward network of the same parameters, None for models without
     one. It is near one where feedback is weak, and no part of the verdict.
+
+    ``norms`` are those that training only estimates: here they are proven.
     """
 
     estimator: str
@@ -115,6 +135,7 @@ class Certificate:
     contraction: float
     lipschitz: float | None
     backprop_cosine: float | None = None
+    norms: tuple[NormCertificate, ...] = ()
 
     @property
     def min_cosine(self) -> float:
@@ -205,6 +226,9 @@ def _certificate(
     reasons = _structural_faults(model, tensors, found)
     if not exact.settled:
         reasons = (Reason.ORACLE,)
+    norms = tuple(NormCertificate(*found) for found in proofs(model))
+    if not all(norm.proven for norm in norms):
+        reasons = (*reasons, Reason.NORM)
     if not reasons and not all(t.ok for t in tensors):
         bad = [t.name for t in tensors if not t.ok]
         reasons = _numerical_faults(model, asymmetry, contraction, (x, y, loss), found, exact, bad)
@@ -218,6 +242,7 @@ def _certificate(
         contraction,
         lipschitz,
         _backprop_cosine(oracle, model, _double(x), y, loss, found),
+        norms,
     )
 
 

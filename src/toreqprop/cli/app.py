@@ -25,6 +25,7 @@ from toreqprop.cli import (
     info,
     mazes,
     memory,
+    norms,
     play,
     plot,
     predict,
@@ -116,6 +117,7 @@ app.command()(certify.certify)
 app.command()(export.export)
 app.command()(convert.convert)
 app.command()(depth.depth)
+app.command()(norms.norms)
 app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)

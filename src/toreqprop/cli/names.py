@@ -21,6 +21,7 @@ MAZE_TASKS = ("maze-reach", "maze-path")
 MAZE_METHODS = ("ep", "implicit", "unrolled", "uncoupled", "plain-3", "plain-6", "plain-12")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")
+NORM_KINDS = ("looped", "asymmetric", "stack", "conv", "transformer")
 DEVICE_METHODS = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
 DATA_VARIABLE = "TOREQPROP_DATA"
 

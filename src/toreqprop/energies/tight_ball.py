@@ -76,7 +76,7 @@ class TightBall(nn.Module):
         checks.flag("compiled", compiled)
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
-        self.register_buffer("start", _noise(0, self.shape[1:]))
+        self.register_buffer("start", noise(0, self.shape[1:]))
         self.register_buffer("margin", torch.tensor(MARGIN))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
@@ -93,14 +93,23 @@ class TightBall(nn.Module):
 
     def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """ν with its left and right vector, from the matrix as it is."""
-        pairs = self.products() // 2 if self.symmetric else self.products()
         first = self.start.to(weight.dtype)
-        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, pairs)
+        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, *self._pairs())
 
     def products(self) -> int:
         """How many products the next estimate takes."""
-        usual = SYMMETRIC_STEPS if self.symmetric else GENERAL_STEPS
-        return usual if int(self.steps) else COLD * usual
+        return self._usual() if int(self.steps) else COLD * self._usual()
+
+    def _usual(self) -> int:
+        return SYMMETRIC_STEPS if self.symmetric else GENERAL_STEPS
+
+    def _pairs(self) -> tuple[int, Tensor | None]:
+        """Pairs of products to take, and how many of them to use where that is a tensor."""
+        share = 2 if self.symmetric else 1
+        if not torch.compiler.is_compiling():
+            return self.products() // share, None
+        usual = self._usual() // share
+        return COLD * usual, torch.where(self.steps > 0, usual, COLD * usual)
 
     def advance(self, right: Tensor, weight: Tensor) -> None:
         """After a backward pass: where the next estimate starts, and now and then a proof."""
@@ -111,7 +120,7 @@ class TightBall(nn.Module):
 
                 next_start(right.numpy(), number, FRESH, self.start.numpy())
             else:
-                other = _noise(number, right.shape).to(right)
+                other = noise(number, right.shape).to(right)
                 self.start.copy_(right + (FRESH / right.numel() ** 0.5) * other)
             if number % PROOF_EVERY == 0 and not self.proven(weight):
                 self.margin *= 1.02
@@ -149,43 +158,28 @@ class TightConvolutionBall(TightBall):
         self.shape = checks.sizes("shape", shape, 4, "(8, 3, 5, 5)", most=4)
         self.groups = checks.whole_number("groups", groups, 1)
         maps = checks.sizes("size", size, 2, "(28, 28)", most=2)
-        self.start = _noise(0, (self.shape[1] * self.groups, *maps))
+        self.start = noise(0, (self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
         unit, peak = _in_units(weight)
         with torch.no_grad():
             _, left, right = self.estimate(unit)
-        value = (left * self._convolved(unit, right)).sum()
+        value = (left * convolution_products(unit, self.groups)[0](right)).sum()
         return scaled(self, weight, unit, peak, value, right)
-
-    def _convolved(self, kernel: Tensor, image: Tensor) -> Tensor:
-        reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
-        return F.conv2d(image[None], kernel, None, 1, reach, 1, self.groups)[0]
 
     def estimate(
         self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        reach = (weight.shape[-2] - 1, weight.shape[-1] - 1)
-
-        def back(fine: Tensor) -> Tensor:
-            return F.conv_transpose2d(fine[None], weight, None, 1, reach, 0, self.groups)[0]
-
         first = (self.start if start is None else start).to(weight)
-        count = self.products() if pairs is None else pairs
-        return top_singular(lambda v: self._convolved(weight, v), back, first, count)
+        count = self._pairs() if pairs is None else (pairs, None)
+        return top_singular(*convolution_products(weight, self.groups), first, *count)
 
     def proven(self, weight: Tensor) -> bool:
-        """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start.
-
-        Kuczyński and Woźniakowski (1992): for a random start in n dimensions the largest eigenvalue
-        λ of a positive matrix is missed by more than ελ after k products with probability at most
-        ``1.648·√n·exp(−√ε·(2k − 1))``.
-        """
+        """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start, see `missed`."""
         exact = weight.detach().double()
         with torch.no_grad():
-            value, _, _ = self.estimate(exact, _noise(int(self.steps), self.start.shape), PROOF)
-        room = math.log(1.648 * self.start.numel() ** 0.5 / DOUBT) / (2 * PROOF - 1)
-        return float(value) <= self.radius * (1 - room * room) ** 0.5
+            value, _, _ = self.estimate(exact, noise(int(self.steps), self.start.shape), PROOF)
+        return float(value) * missed(self.start.numel(), PROOF) <= self.radius * (1 + 1e-6)
 
 
 def scaled(
@@ -206,10 +200,12 @@ def top_singular(
     backward: Callable[[Tensor], Tensor],
     start: Tensor,
     steps: int,
+    use: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The largest singular value of a linear map and its vectors, by Golub-Kahan from ``start``.
 
-    ``backward`` is the transposed map; vectors may have any shape.
+    ``backward`` is the transposed map; vectors may have any shape. Where a traced program cannot
+    know how many steps to take, it takes ``steps`` of them and uses the first ``use``.
     """
     tiny = _tiny(start)
     before: list[Tensor] = []
@@ -225,13 +221,43 @@ def top_singular(
         columns.append(size)
         work = backward(image)
     inner = torch.diag(torch.stack(columns)) + torch.diag(torch.stack(rows)[1:], 1)
-    if not bool(torch.isfinite(inner).all()):
-        nothing = torch.full_like(columns[0], torch.nan)
-        return nothing, torch.zeros_like(after[0]), torch.zeros_like(start)
-    u, values, v = torch.linalg.svd(inner)
+    if use is not None:
+        within = torch.arange(len(columns), device=inner.device) < use
+        inner = torch.where(within & within[:, None], inner, 0.0)
+    finite = torch.isfinite(inner).all()  # no branch on it: programs are traced
+    u, values, v = torch.linalg.svd(torch.where(finite, inner, 0.0))
     left = sum((a * w for a, w in zip(after, u[:, 0], strict=True)), torch.zeros_like(after[0]))
     right = sum((b * w for b, w in zip(before, v[0], strict=True)), torch.zeros_like(start))
-    return values[0].clamp_min(tiny), left, right
+    value = torch.where(finite, values[0].clamp_min(tiny), torch.nan)
+    return value, torch.where(finite, left, 0.0), torch.where(finite, right, 0.0)
+
+
+def missed(size: int, pairs: int) -> float:
+    """What a norm is at most, over what so many pairs of Golub-Kahan found from a random start.
+
+    Kuczyński and Woźniakowski (1992): for a random start in n dimensions the largest eigenvalue λ
+    of a positive matrix is missed by more than ελ after k products with probability at most
+    ``1.648·√n·exp(−√ε·(2k − 1))``, here `DOUBT`. With as many pairs as dimensions nothing is.
+    """
+    if pairs >= size:
+        return 1.0
+    room = math.log(1.648 * size**0.5 / DOUBT) / (2 * pairs - 1)
+    return (1 - room * room) ** -0.5
+
+
+def convolution_products(
+    kernel: Tensor, groups: int = 1
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The convolution of one map, padded so that nothing of it is lost, and its transpose."""
+    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+
+    def forward(image: Tensor) -> Tensor:
+        return F.conv2d(image[None], kernel, None, 1, reach, 1, groups)[0]
+
+    def backward(fine: Tensor) -> Tensor:
+        return F.conv_transpose2d(fine[None], kernel, None, 1, reach, 0, groups)[0]
+
+    return forward, backward
 
 
 def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -322,7 +348,7 @@ class _Scaled(torch.autograd.Function):
 _SMALLEST, _LARGEST = 1e-18, 1e18
 
 
-def _noise(seed: int, shape: tuple[int, ...]) -> Tensor:
+def noise(seed: int, shape: tuple[int, ...]) -> Tensor:
     """The same on every device and in every process, and nobody else's numbers."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 

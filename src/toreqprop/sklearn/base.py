@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from toreqprop import checks
+from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import EquilibriumModel, LoopedMLP, ResistiveMLP
@@ -62,6 +63,7 @@ class EqPropEstimator(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
         network: str = "looped",
+        bound: str = "tight",
     ) -> None:
         self.hidden_size = hidden_size
         self.beta = beta
@@ -80,6 +82,7 @@ class EqPropEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.network = network
+        self.bound = bound
 
     # What differs between the two ---------------------------------------------------------
 
@@ -99,6 +102,7 @@ class EqPropEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         checks.choice("network", self.network, ("looped", "resistive"))
+        checks.choice("bound", self.bound, get_args(Bound))
         for name in ("hidden_size", "max_iter", "n_iter_no_change"):
             checks.whole_number(name, self._setting(name), 1)
         for name in ("alpha", "tol"):
@@ -151,8 +155,10 @@ class EqPropEstimator(BaseEstimator):
         gradient, tol = CenteredEP(float(self.beta)), float(self.relaxation_tol)
         if self.network == "resistive":
             return ResistiveMLP([features, hidden, outputs], gradient=gradient, tol=tol)
-        radius = float(self.radius)
-        return LoopedMLP(features, hidden, outputs, radius=radius, gradient=gradient, tol=tol)
+        return LoopedMLP(
+            features, hidden, outputs, radius=float(self.radius), bound=self.bound,  # type: ignore[arg-type]
+            gradient=gradient, tol=tol,
+        )  # fmt: skip
 
     def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
         return Scaling.identity()

@@ -38,6 +38,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         verbose: print every pass.
         network: "looped", or "resistive" for a circuit of conductances, which has no radius and
             learns faster: try a learning rate of 0.05.
+        bound: how the norm is kept: "tight", "proven" or "exact", see `LoopedMLP`.
 
     Attributes:
         model_: the trained network. classes_, n_features_in_, feature_names_in_, n_iter_,
