@@ -88,7 +88,7 @@ def convolutional_table() -> list[str]:
         cosine = "–" if proof is None else f"{proof['min_cosine']:.4f}"
         lines.append(
             f"| {run['task']} | {run['method']} | {run['accuracy']:.2%} | "
-            f"{run['cpu_seconds']:.0f} s | {cosine} |"
+            f"{run['timing']['cpu_seconds']:.0f} s | {cosine} |"
         )
     return lines
 

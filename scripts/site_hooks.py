@@ -140,8 +140,8 @@ def deep_page() -> str:
         "",
         "## Convolutional: `HopfieldConvNet`",
         "",
-        "All 60,000 images, both networks with the same layers, one seed, by "
-        "`python benchmarks/convolutional.py mnist fashion`:",
+        "All 60,000 images, both networks with the same layers, one seed; `toreqprop "
+        "convolutional` makes it again:",
         "",
         *tables.convolutional_table(),
         "",

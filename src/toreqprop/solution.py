@@ -24,6 +24,11 @@ class Status(Enum):
         "the relaxation stopped at max_steps before reaching its tolerance: raise max_steps, "
         "raise tol, keep spectral_norm=True, or use solver=Anderson()"
     )
+    CYCLING = (
+        "the relaxation swings between two states (or its swing dies out by less than a hundredth "
+        "a step), and more steps change nothing: use solver=FixedPoint(damping=0.5) or "
+        "solver=Anderson(), or keep spectral_norm=True with a radius below 1"
+    )
     DIVERGED = (
         "the relaxation produced non-finite values: keep spectral_norm=True, lower the learning "
         "rate, or use solver=FixedPoint(damping=0.5)"

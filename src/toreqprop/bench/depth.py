@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.evidence.statistics import Comparison, Summary, compare
 from toreqprop.models import HopfieldMLP, LoopedMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.processes import perform_all
 from toreqprop.tasks import get
 
 TASKS = ("mnist", "fashion")
@@ -177,17 +179,42 @@ def reaches(model: EquilibriumModel) -> list[float]:
 
 
 def measure(
-    setup: Setup, path: Path, on_run: Callable[[Run], None] = lambda found: None
+    setup: Setup,
+    path: Path,
+    on_run: Callable[[Run], None] = lambda found: None,
+    *,
+    executor: Executor | str | None = None,
 ) -> list[Run]:
-    """Every run of ``setup``; those in the file already are kept, new ones are added to it."""
+    """Every run of ``setup``; those in the file already are kept, new ones are added to it.
+
+    An ``executor``, or the address of a dask scheduler, has them done elsewhere.
+    """
     known = read(path, setup) if path.exists() else []
     done = {(r.task, r.network, r.seed): r for r in known}
+
+    def keep(key: tuple[str, str, int], found: Run) -> None:
+        done[key] = found
+        content = {"setup": asdict(setup), "runs": [asdict(r) for r in done.values()]}
+        write_atomically(path, json.dumps(content, indent=1))
+        on_run(found)
+
+    pending = []
     for key in setup.runs():
-        if key not in done:
-            done[key] = run(setup, *key)
-            content = {"setup": asdict(setup), "runs": [asdict(r) for r in done.values()]}
-            write_atomically(path, json.dumps(content, indent=1))
-        on_run(done[key])
+        if key in done:
+            on_run(done[key])
+        else:
+            pending.append(key)
+    if executor is None:
+        for key in pending:
+            keep(key, run(setup, *key))
+    else:
+        perform_all(
+            {key: (run, (setup, *key)) for key in pending},
+            1,
+            lambda news: None,
+            lambda key, future: keep(key, future.result()),
+            executor=executor,
+        )
     return [done[key] for key in setup.runs()]
 
 

@@ -16,6 +16,7 @@ from toreqprop.cli import (
     certify,
     circuit,
     convert,
+    convolutional,
     data,
     depth,
     doctor,
@@ -116,6 +117,7 @@ app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(export.export)
 app.command()(convert.convert)
+app.command()(convolutional.convolutional)
 app.command()(depth.depth)
 app.command()(norms.norms)
 app.command()(mazes.mazes)

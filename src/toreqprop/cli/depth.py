@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from toreqprop import checks
 from toreqprop.cli import names
+from toreqprop.cli.elsewhere import Scheduler
 
 
 def depth(
@@ -26,6 +27,7 @@ def depth(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 10,
     epochs: Annotated[int, typer.Option(help="Passes over the 5,000 images.", min=1)] = 10,
+    scheduler: Scheduler = None,
     output: Annotated[
         Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
     ] = Path("results/depth.json"),
@@ -59,7 +61,9 @@ def depth(
     )  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training", total=len(list(setup.runs())))
-        runs = study.measure(setup, output, on_run=lambda run: progress.advance(bar))
+        runs = study.measure(
+            setup, output, on_run=lambda run: progress.advance(bar), executor=scheduler
+        )
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in runs], indent=2))
         return

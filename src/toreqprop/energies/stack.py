@@ -127,14 +127,14 @@ class StackEnergy(Energy):
             found += coupling.prepare(part)
         return tuple(found)
 
-    def _prepared(self, drive: Params) -> list[Params]:
+    def prepared(self, drive: Params) -> list[Params]:
         """By coupling; the first has nothing left but its drive."""
         rest = (drive[0],) * self.couplings[0].count + drive[1:]
         return list(self._split(rest))
 
     def initial_state(self, drive: Params, params: Params) -> State:
         """A pass upwards: what the equilibrium would be without feedback."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         state = [self._activations()[0](drive[0])]
         for layer in range(1, len(self.couplings)):
             coupling = self.couplings[layer]
@@ -153,7 +153,7 @@ class StackEnergy(Energy):
 
     def rising(self, layer: int, state: Signals, drive: Params) -> Signal:
         """The part of ``u_l`` that comes from below."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         u: Signal = drive[0]
         if layer > 0:
             u = self.couplings[layer].up(state[layer - 1], prepared[layer], state[layer])
@@ -164,7 +164,7 @@ class StackEnergy(Energy):
 
     def falling(self, layer: int, state: Signals, drive: Params, u: Signal) -> Signal:
         """``u`` and the part of ``u_l`` that comes from above."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         if layer + 1 < len(state):
             coupling = self.couplings[layer + 1]
             fed_back = coupling.down(state[layer + 1], state[layer], prepared[layer + 1])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
+from toreqprop.energies.singular_block import ROUNDS, best_in_block, block_size, largest_singular
 from toreqprop.errors import ConvergenceWarning
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory, last_backward
@@ -20,8 +21,9 @@ Bound = Literal["tight", "proven", "exact"]
 """How a norm is kept below its radius: `TightBall`, or `SpectralBall` with a proven or the exact
 norm."""
 
-SYMMETRIC_STEPS, GENERAL_STEPS = 16, 12
-"""Products of Lanczos; pairs of products of Golub-Kahan."""
+SYMMETRIC_STEPS, CONVOLUTION_STEPS = 16, 12
+"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: `singular_block.ROUNDS`
+pairs of products with a block of vectors."""
 
 COLD = 3
 """Before the first training step nothing is known: that many times the products."""
@@ -45,7 +47,8 @@ class TightBall(nn.Module):
     """``W ↦ W · min(1, radius/(margin·ν))`` with an estimate ``ν`` of ``‖W‖₂``.
 
     ν is the largest singular value in a small Krylov space that starts from what was found at the
-    last training step (``start``, a buffer) and some fresh noise. It is not proven: every
+    last training step (``start``, a buffer: one vector of a symmetric matrix, a block of them else)
+    and some fresh noise. It is not proven: every
     `PROOF_EVERY` training steps, and whenever `proven` is asked, the result is; where that fails
     the margin is raised for good and a warning says so. The forward pass changes nothing: buffers
     move in the backward pass, so that evaluation, copies and processes see the same weight.
@@ -76,7 +79,8 @@ class TightBall(nn.Module):
         checks.flag("compiled", compiled)
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
-        self.register_buffer("start", noise(0, self.shape[1:]))
+        vectors = self.shape[1:] if symmetric else (block_size(self.shape), self.shape[1])
+        self.register_buffer("start", noise(0, vectors))
         self.register_buffer("margin", torch.tensor(MARGIN))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
@@ -88,40 +92,56 @@ class TightBall(nn.Module):
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            _, left, right = self.estimate(unit)
-        return scaled(self, weight, unit, peak, left @ unit @ right, right)
+            left, right = self.estimate(unit)
+        first = right if self.symmetric else right[0]
+        return scaled(self, weight, unit, peak, left @ unit @ first, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """ν with its left and right vector, from the matrix as it is."""
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The left vector of ν and what the next estimate starts from, its right vector first."""
         first = self.start.to(weight.dtype)
-        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, *self._pairs())
+
+        def found(products: int) -> tuple[Tensor, Tensor, Tensor]:
+            if not self.symmetric:
+                return best_in_block(weight, first, products)
+            return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, products // 2)
+
+        return self._at_hand(found)[1:]
+
+    def _at_hand(
+        self, found: Callable[[int], tuple[Tensor, Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What ``found`` makes of as many products as are due, which a traced program cannot know:
+        it makes both."""
+        if not torch.compiler.is_compiling():
+            return found(self.products())
+        warm, cold = found(self.usual), found(COLD * self.usual)
+        value, left, right = (
+            torch.where(self.steps > 0, a, b) for a, b in zip(warm, cold, strict=True)
+        )
+        return value, left, right
+
+    @property
+    def usual(self) -> int:
+        """Products, or pairs of them, of an estimate that starts from the last one."""
+        return SYMMETRIC_STEPS if self.symmetric else ROUNDS
 
     def products(self) -> int:
-        """How many products the next estimate takes."""
-        return self._usual() if int(self.steps) else COLD * self._usual()
-
-    def _usual(self) -> int:
-        return SYMMETRIC_STEPS if self.symmetric else GENERAL_STEPS
-
-    def _pairs(self) -> tuple[int, Tensor | None]:
-        """Pairs of products to take, and how many of them to use where that is a tensor."""
-        share = 2 if self.symmetric else 1
-        if not torch.compiler.is_compiling():
-            return self.products() // share, None
-        usual = self._usual() // share
-        return COLD * usual, torch.where(self.steps > 0, usual, COLD * usual)
+        """How many products, or pairs of them, the next estimate takes."""
+        return self.usual if int(self.steps) else COLD * self.usual
 
     def advance(self, right: Tensor, weight: Tensor) -> None:
         """After a backward pass: where the next estimate starts, and now and then a proof."""
         with torch.no_grad():
             number = int(self.steps.add_(1))
+            length = right.numel() if right.dim() != 2 else right.shape[1]
             if self.compiled and self.start.is_cpu and self.start.dtype == right.dtype:
                 from toreqprop.kernels.lanczos import next_start
 
-                next_start(right.numpy(), number, FRESH, self.start.numpy())
+                scale = FRESH * (3 / length) ** 0.5
+                next_start(right.numpy(), number, scale, self.start.numpy())
             else:
                 other = noise(number, right.shape).to(right)
-                self.start.copy_(right + (FRESH / right.numel() ** 0.5) * other)
+                self.start.copy_(right + (FRESH / length**0.5) * other)
             if number % PROOF_EVERY == 0 and not self.proven(weight):
                 self.margin *= 1.02
                 warnings.warn(
@@ -139,6 +159,14 @@ class TightBall(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, value in self.named_buffers():
             state_dict.setdefault(prefix + name, value)  # version 0.1 had none
+        one = state_dict[prefix + "start"]
+        if one.dim() == 1 and self.start.dim() == 2 and one.shape[0] == self.start.shape[1]:
+            # One vector, as before there were blocks of them.
+            state_dict[prefix + "start"] = torch.cat([one[None], self.start[1:].to(one)])
+        kept = state_dict[prefix + "start"]
+        if kept.dim() == 1 and self.start.dim() == 2 and kept.shape == self.start.shape[1:]:
+            # Version 0.2 started from one vector.
+            state_dict[prefix + "start"] = torch.cat([kept[None], self.start[1:].to(kept)])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
@@ -171,8 +199,14 @@ class TightConvolutionBall(TightBall):
         self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         first = (self.start if start is None else start).to(weight)
-        count = self._pairs() if pairs is None else (pairs, None)
-        return top_singular(*convolution_products(weight, self.groups), first, *count)
+        products = convolution_products(weight, self.groups)
+        if pairs is not None:
+            return top_singular(*products, first, pairs)
+        return self._at_hand(lambda count: top_singular(*products, first, count))
+
+    @property
+    def usual(self) -> int:
+        return CONVOLUTION_STEPS
 
     def proven(self, weight: Tensor) -> bool:
         """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start, see `missed`."""
@@ -200,12 +234,10 @@ def top_singular(
     backward: Callable[[Tensor], Tensor],
     start: Tensor,
     steps: int,
-    use: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The largest singular value of a linear map and its vectors, by Golub-Kahan from ``start``.
 
-    ``backward`` is the transposed map; vectors may have any shape. Where a traced program cannot
-    know how many steps to take, it takes ``steps`` of them and uses the first ``use``.
+    ``backward`` is the transposed map; vectors may have any shape.
     """
     tiny = _tiny(start)
     before: list[Tensor] = []
@@ -221,9 +253,6 @@ def top_singular(
         columns.append(size)
         work = backward(image)
     inner = torch.diag(torch.stack(columns)) + torch.diag(torch.stack(rows)[1:], 1)
-    if use is not None:
-        within = torch.arange(len(columns), device=inner.device) < use
-        inner = torch.where(within & within[:, None], inner, 0.0)
     finite = torch.isfinite(inner).all()  # no branch on it: programs are traced
     u, values, v = torch.linalg.svd(torch.where(finite, inner, 0.0))
     left = sum((a * w for a, w in zip(after, u[:, 0], strict=True)), torch.zeros_like(after[0]))
@@ -294,34 +323,27 @@ class _Scaled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, ball: TightBall) -> Tensor:
-        from toreqprop.kernels import lanczos
         from toreqprop.kernels.symmetric import symmetrise
 
         source = raw.detach().contiguous()
-        weight = source.new_empty(source.shape)
         if ball.symmetric:
-            symmetrise(source.numpy(), weight.numpy(), 0.5)
-        else:
-            weight.copy_(source)
-        left, right = source.new_empty(source.shape[0]), source.new_empty(source.shape[1])
-        first = ball.start if ball.start.dtype == raw.dtype else ball.start.to(raw.dtype)
-        method = lanczos.symmetric_norm if ball.symmetric else lanczos.general_norm
-        steps = ball.products()
+            source, given = torch.empty_like(source), source
+            symmetrise(given.numpy(), source.numpy(), 0.5)
         unit = 1.0
-        arrays = first.numpy(), steps, left.numpy(), right.numpy()
-        value = method(weight.numpy(), *arrays)
+        value, left, right = _estimated(ball, source)
         if not _SMALLEST < value < _LARGEST:  # squares left the range of floats, or a NaN
-            unit = 1.0 / max(float(weight.abs().max()), _tiny(weight))
-            weight *= unit
-            value = method(weight.numpy(), *arrays)
+            unit = 1.0 / max(float(source.abs().max()), _tiny(source))
+            value, left, right = _estimated(ball, source * unit)
         size = value * float(ball.margin)
-        factor = 1.0 if size <= ball.radius * unit else ball.radius / max(size, _tiny(weight))
-        if unit != 1 and factor == 1:
-            factor = 1 / unit
-        if factor != 1:
-            weight *= factor
-        ctx.ball, ctx.factor, ctx.value = ball, factor * unit, value / unit
-        ctx.scaled = size > ball.radius * unit
+        inside = size <= ball.radius * unit
+        factor = 1.0 if inside else ball.radius / max(size, _tiny(source)) * unit
+        if inside and ball.symmetric:
+            weight = source
+        else:
+            # Twice where one factor, of a huge or tiny matrix, is not in the range of floats.
+            weight = source * factor if unit == 1 else (source * unit) * (factor / unit)
+        ctx.ball, ctx.factor, ctx.value = ball, factor, value / unit
+        ctx.scaled = not inside
         ctx.save_for_backward(weight, left, right)
         return weight
 
@@ -332,17 +354,29 @@ class _Scaled(torch.autograd.Function):
 
         weight, left, right = ctx.saved_tensors
         ball: TightBall = ctx.ball
+        found = gradient
         if ball.symmetric:
             source = gradient.detach().contiguous()
             found = torch.empty_like(source)
-            symmetrise(source.numpy(), found.numpy(), 0.5 * ctx.factor)
-        else:
-            found = gradient * ctx.factor
+            symmetrise(source.numpy(), found.numpy(), 0.5)
         if ctx.scaled:
             inner = float(torch.dot(gradient.reshape(-1), weight.reshape(-1)))
-            found.addr_(left, right, alpha=-inner / ctx.value)
+            first = right if ball.symmetric else right[0]
+            found = torch.addr(found, left, first, beta=ctx.factor, alpha=-inner / ctx.value)
         ball.advance(right, weight)
         return found, None
+
+
+def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
+    """As `TightBall.estimate`, with ν first; compiled where the matrix is symmetric."""
+    first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
+    if not ball.symmetric:
+        return largest_singular(weight, first, ball.products())
+    from toreqprop.kernels.lanczos import symmetric_norm
+
+    left, right = torch.empty_like(first), torch.empty_like(first)
+    arrays = first.numpy(), ball.products(), left.numpy(), right.numpy()
+    return symmetric_norm(weight.numpy(), *arrays), left, right
 
 
 _SMALLEST, _LARGEST = 1e-18, 1e18

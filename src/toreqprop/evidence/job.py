@@ -60,12 +60,17 @@ class Job(ABC):
     @property
     def key(self) -> str:
         """A digest of settings, code and versions: equal keys, equal measurements."""
-        content = {
-            "settings": self.settings(),
-            "code": code_digest(self.module),
-            "versions": deciding_versions(),
-        }
-        return digest(content)[:16]
+        return key_of(self.module, self.settings())
+
+
+def key_of(module: str, settings: dict[str, Any]) -> str:
+    """The key of a measurement that ``module`` makes with these settings, by the code of today."""
+    content = {
+        "settings": settings,
+        "code": code_digest(module),
+        "versions": deciding_versions(),
+    }
+    return digest(content)[:16]
 
 
 def digest(content: Any) -> str:

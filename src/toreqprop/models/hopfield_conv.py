@@ -97,7 +97,7 @@ class HopfieldConvNet(EquilibriumModel):
         super().__init__(
             plan.energy(activation, feedback),
             gradient=CenteredEP(NUDGE_AT_KINKS) if gradient is None and plan.kinked else gradient,
-            solver=GaussSeidel(max_steps=200) if solver is None else solver,
+            solver=GaussSeidel(max_steps=200, order="symmetric") if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,

@@ -26,9 +26,10 @@ from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers.anderson import Anderson
-from toreqprop.solvers.base import Solver, Trace
+from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
+from toreqprop.solvers.passes import Passes
 from toreqprop.tracing import has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ def relax(
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
+    passes = _passes(system, solver) if plain else None
+    if passes is not None:
+        found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
+        return found.but(bound=lambda: system.error_bound(found.state))
     chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
@@ -63,7 +68,17 @@ def relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
     )  # fmt: skip
+    if found.status is Status.MAX_STEPS:
+        found = _named(found, system, solver.tol)
     return found.but(bound=lambda: system.error_bound(found.state))
+
+
+def _named(found: Solution, system: System, tol: float) -> Solution:
+    """What a kernel ran out of steps with, called a cycle where it is one: one more evaluation is
+    held against its last iterate."""
+    last, following = found.memory[:1], system.map(found.state)
+    cycle = swings(last, found.state, following, found.residual > tol)
+    return found.but(status=Status.CYCLING) if cycle else found
 
 
 @without_graph
@@ -96,6 +111,16 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
+    passes = _passes(system, solver) if trace is None and nudge.mirrored else None
+    if passes is not None:
+        own = passes.relax_pair(
+            _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
+        )
+        if own is not None:
+            both_ends = (*own.state, *own.shift)
+            return _checked(
+                own.but(bound=lambda: both.error_bound(both_ends)), both, free, solver.tol
+            )
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
@@ -155,6 +180,13 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
 
     field: StackEnergy = system.field  # type: ignore[assignment]
     return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+
+
+def _passes(system: System, solver: Solver) -> Passes | None:
+    """The stack as passes take it, where the solver is passes and they serve it."""
+    if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
+        return None
+    return Passes.of(system)
 
 
 def _is_chain(field: VectorField) -> bool:

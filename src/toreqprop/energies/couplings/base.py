@@ -11,6 +11,7 @@ from torch import Tensor
 
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.base import Gradients, Params, Wants
+from toreqprop.energies.couplings.ways import LinearWays, Ways
 from toreqprop.energies.pairs import Pair, Signal, shift
 from toreqprop.errors import UnsupportedModelError
 
@@ -69,6 +70,19 @@ class Coupling(ABC):
         if paired:
             return Pair(found[1], found[0])
         return Pair(torch.zeros_like(found[0]), found[0]) if isinstance(post, Pair) else found[0]
+
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        """``F'·move`` where F is linear: the way up without its constant."""
+        if self.count == 0:
+            return self.up(move, prepared, None)  # type: ignore[no-any-return]
+        return shift(self.up(Pair(torch.zeros_like(move), move), prepared, None))
+
+    def ways(self, prepared: Params, below: tuple[int, ...]) -> Ways | None:
+        """Itself with its parameters, as passes take it; None where F does not become linear.
+
+        ``below`` is the shape of the lower layer, without the batch.
+        """
+        return LinearWays(self, prepared) if self.linear else None
 
     def gradients(
         self,

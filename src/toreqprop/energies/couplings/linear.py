@@ -28,6 +28,9 @@ class LinearCoupling(Coupling):
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         return F.linear(pre, prepared[0], prepared[1])
 
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        return F.linear(move, prepared[0])
+
     def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         return post @ prepared[0]
 

@@ -37,7 +37,7 @@ NAMES = {"backprop": "backprop", "ep": "EP"}
 
 
 def run(context: Context) -> Measurements:
-    epochs = context.level.pick(8, 20, 30)
+    epochs = context.level.pick(8, 20, 20)
     clean: dict[str, list[Accuracy]] = {"backprop": [], "ep": []}
     noisy: dict[tuple[str, str, float], list[float]] = {}
     parameters: dict[str, int] = {}
