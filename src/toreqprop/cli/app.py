@@ -15,6 +15,7 @@ from toreqprop.cli import (
     benchmark,
     certify,
     circuit,
+    circuit_study,
     convert,
     convolutional,
     data,
@@ -108,6 +109,7 @@ def _use(threads: int) -> None:
 
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
+circuit.app.command()(circuit_study.study)
 app.add_typer(circuit.app, name="circuit")
 app.add_typer(hardware.app, name="hardware")
 app.add_typer(zoo.app, name="zoo")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK, ROUNDS = 8, 3
-"""Vectors at once; pairs of products. `tests/test_tight_ball.py` holds both against exact norms."""
+BLOCK, ROUNDS, LARGE = 8, 2, 300
+"""Vectors at once; pairs of products, one more for matrices larger than that: there singular values
+lie closer together. `tests/test_tight_ball.py` holds the result against exact norms."""
 
 
 def block_size(shape: tuple[int, ...]) -> int:
@@ -18,8 +19,17 @@ def block_size(shape: tuple[int, ...]) -> int:
     return min(BLOCK, *shape)
 
 
-def largest_singular(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
-    """`best_in_block` with its value as a number."""
+def usual_rounds(shape: tuple[int, ...]) -> int:
+    """Pairs of products from a warm start."""
+    return ROUNDS + (min(shape) > LARGE)
+
+
+def largest_singular(
+    weight: Tensor, start: Tensor, rounds: int, *, compiled: bool = False
+) -> tuple[float, Tensor, Tensor]:
+    """`best_in_block` with its value as a number, by compiled steps where asked."""
+    if compiled:
+        return _compiled(weight, start, rounds)
     value, left, right = best_in_block(weight, start, rounds)
     return value.item(), left, right
 
@@ -55,3 +65,23 @@ def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, T
         torch.where(finite, left_best, 0.0),
         torch.where(finite, right, 0.0),
     )
+
+
+def _compiled(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
+    """The same with fewer calls: the small steps between products cost more than the products."""
+    from toreqprop.kernels.lanczos import best_in_basis, extend_basis
+
+    size, (rows, columns) = len(start), weight.shape
+    whole = min(rounds * size, rows, columns)
+    basis, products = weight.new_empty(whole, rows), weight.new_empty(whole, columns)
+    array, turned = basis.numpy(), weight.mT
+    image = start @ turned
+    for known in range(0, whole, size):
+        end = min(known + size, whole)
+        extend_basis(array, known, image[: end - known].numpy())
+        torch.mm(basis[known:end], weight, out=products[known:end])
+        if end < whole:
+            image = products[known:end] @ turned
+    left, right = weight.new_empty(rows), torch.empty_like(start)
+    value = best_in_basis(array, products.numpy(), left.numpy(), right.numpy())
+    return value, left, right

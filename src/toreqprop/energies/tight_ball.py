@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
-from toreqprop.energies.singular_block import ROUNDS, best_in_block, block_size, largest_singular
+from toreqprop.energies.singular_block import (
+    best_in_block,
+    block_size,
+    largest_singular,
+    usual_rounds,
+)
 from toreqprop.errors import ConvergenceWarning
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory, last_backward
@@ -22,8 +27,8 @@ Bound = Literal["tight", "proven", "exact"]
 norm."""
 
 SYMMETRIC_STEPS, CONVOLUTION_STEPS = 16, 12
-"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: `singular_block.ROUNDS`
-pairs of products with a block of vectors."""
+"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: see
+`singular_block`."""
 
 COLD = 3
 """Before the first training step nothing is known: that many times the products."""
@@ -123,7 +128,7 @@ class TightBall(nn.Module):
     @property
     def usual(self) -> int:
         """Products, or pairs of them, of an estimate that starts from the last one."""
-        return SYMMETRIC_STEPS if self.symmetric else ROUNDS
+        return SYMMETRIC_STEPS if self.symmetric else usual_rounds(self.shape)
 
     def products(self) -> int:
         """How many products, or pairs of them, the next estimate takes."""
@@ -371,7 +376,7 @@ def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
     """As `TightBall.estimate`, with ν first; compiled where the matrix is symmetric."""
     first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
     if not ball.symmetric:
-        return largest_singular(weight, first, ball.products())
+        return largest_singular(weight, first, ball.products(), compiled=True)
     from toreqprop.kernels.lanczos import symmetric_norm
 
     left, right = torch.empty_like(first), torch.empty_like(first)

@@ -135,9 +135,7 @@ class Passes:
             return None
         return kept.solution(tuple(middles), shift=tuple(halves))
 
-    def _known(
-        self, free: State, memory: tuple[Tensor, ...]
-    ) -> tuple[list[Tensor], list[Trail]]:
+    def _known(self, free: State, memory: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Trail]]:
         """The preactivations and trails of the free equilibrium, remembered or found again."""
         count, trails = self.top + 1, [0, *(ways.trails for ways in self.ways)]
         if len(memory) == count + sum(trails):
@@ -157,9 +155,7 @@ class Passes:
         """Whether every coupling is the same on both sides."""
         rest = iter(moved)
         both = zip(self.ways, trails[1:], strict=True)
-        return all(
-            ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both
-        )
+        return all(ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both)
 
     def _rise(self, work: _Work, layer: int) -> None:
         work.rising[layer], work.trails[layer] = self.ways[layer - 1].rise(work.state[layer - 1])
@@ -288,9 +284,7 @@ class _Kept:
             in_order(kept)[there] = in_order(values)[here]
 
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
-        return Solution(
-            state, self.steps, self.residual, self.status, shift, self.layer, memory
-        )
+        return Solution(state, self.steps, self.residual, self.status, shift, self.layer, memory)
 
 
 _WORTH_LEAVING = 0.75

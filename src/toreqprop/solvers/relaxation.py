@@ -19,7 +19,7 @@ from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.base import VectorField
 from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
-from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
@@ -102,7 +102,8 @@ def relax_pair(
     named = get_kernel(kernel)
     checks.tensors("free", free)
     checks.tensors("memory", memory, least=0)
-    both = PairSystem(system, nudge)
+    checks.instance("nudge", nudge, Opposed, "use Opposed(LinearNudge(direction, beta))")
+    both = checks.unchecked(PairSystem, system=system, nudge=nudge)
     chain = _chain(named, system, solver) if trace is None and nudge.mirrored else None
     if chain is not None:
         ends = _pushes(system, nudge), tuple(s.detach() for s in free)
@@ -168,6 +169,8 @@ def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | 
 def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
+    if type(solver) is FixedPoint:
+        return None
     memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
     if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
         return None
@@ -203,16 +206,18 @@ def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
         share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        found.append(share * direction if bool(direction.any()) else None)
+        moved = not is_nothing(direction) and bool(direction.any())
+        found.append(share * direction if moved else None)
     return found
 
 
 def _kernels_own(system: System, solver: Solver) -> bool:
-    plain = isinstance(solver, FixedPoint) and solver.damping == 1
-    return plain and system.field == _KERNEL_FIELD
+    # Concrete classes are not subclassed, and asking for the type is what costs least.
+    plain = type(solver) is FixedPoint and solver.damping == 1
+    field = system.field
+    return plain and type(field) is DenseEnergy and type(field.activation) is Tanh
 
 
-_KERNEL_FIELD = DenseEnergy(Tanh())
 SERVED_DTYPES = (torch.float32, torch.float64)
 
 
