@@ -1,4 +1,4 @@
-"""The study of norms: exact at every step, kept between runs, and a ball that is too wide is seen."""
+"""The study of norms: exact at every step, kept between runs; a ball too wide is seen."""
 
 from __future__ import annotations
 

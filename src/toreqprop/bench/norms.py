@@ -201,7 +201,9 @@ def read(path: Path, setup: Setup) -> list[Cell]:
     """
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in content["setup"].items()}
+        kept: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in content["setup"].items()
+        }
         stored, cells = Setup(**kept), [Cell(**cell) for cell in content["cells"]]
     except (ValueError, TypeError, KeyError, AttributeError, OSError):
         raise InvalidInputError(

@@ -42,7 +42,9 @@ def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, T
     where the matrix has no more of them). NaN, and zeros, where the matrix is not finite.
     """
     size, known = len(start), 0
-    image, left, products = start @ weight.mT, [], []
+    left: list[Tensor] = []
+    products: list[Tensor] = []
+    image = start @ weight.mT
     for number in range(rounds):
         # All columns in one factorisation: orthogonal to rounding, also where some are dependent.
         basis = torch.linalg.qr(torch.cat([*left, image]).mT).Q

@@ -196,18 +196,13 @@ class TightConvolutionBall(TightBall):
     def forward(self, weight: Tensor) -> Tensor:
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            _, left, right = self.estimate(unit)
+            left, right = self.estimate(unit)
         value = (left * convolution_products(unit, self.groups)[0](right)).sum()
         return scaled(self, weight, unit, peak, value, right)
 
-    def estimate(
-        self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        first = (self.start if start is None else start).to(weight)
-        products = convolution_products(weight, self.groups)
-        if pairs is not None:
-            return top_singular(*products, first, pairs)
-        return self._at_hand(lambda count: top_singular(*products, first, count))
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        both, first = convolution_products(weight, self.groups), self.start.to(weight)
+        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))[1:]
 
     @property
     def usual(self) -> int:
@@ -216,8 +211,9 @@ class TightConvolutionBall(TightBall):
     def proven(self, weight: Tensor) -> bool:
         """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start, see `missed`."""
         exact = weight.detach().double()
+        start = noise(int(self.steps), self.start.shape).to(exact)
         with torch.no_grad():
-            value, _, _ = self.estimate(exact, noise(int(self.steps), self.start.shape), PROOF)
+            value, _, _ = top_singular(*convolution_products(exact, self.groups), start, PROOF)
         return float(value) * missed(self.start.numel(), PROOF) <= self.radius * (1 + 1e-6)
 
 

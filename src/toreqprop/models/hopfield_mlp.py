@@ -45,8 +45,9 @@ class HopfieldMLP(EquilibriumModel):
             factor ``radius``; Gauss-Seidel sweeps settle without it, but then nothing is certified.
         radius: that contraction factor.
         bound: how the couplings' norms are kept: "tight", "proven" or "exact", as in `LoopedMLP`.
-        start: "orthogonal" couplings, through which a signal fades little, "random" ones, each
-            layer's about half of what it gets, or "identity": then it crosses any number of layers.
+        start: "orthogonal" couplings between hidden layers, through which a signal fades little,
+            "random" ones, which pass on about half of it, or "identity": then it crosses any number
+            of layers.
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
             in a norm that weights the layers.
@@ -106,7 +107,7 @@ class HopfieldMLP(EquilibriumModel):
             linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
             self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
             if start == "orthogonal":
-                for layer in linear[1:]:
+                for layer in linear[1 : len(sizes) - 2]:  # between hidden layers
                     nn.init.orthogonal_(layer.weight)
         self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
