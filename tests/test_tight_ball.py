@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import toreqprop as teq
+from toreqprop.certificate import Reason
 from toreqprop.energies import (
     SpectralBall,
     Symmetric,
@@ -236,3 +237,75 @@ def test_modules_are_ordinary() -> None:
     with pytest.raises(teq.InvalidInputError, match="radius must be > 0"):
         TightBall(0.0, (4, 4))
     assert isinstance(copy.deepcopy(ball), nn.Module)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: teq.LoopedMLP.example(),
+        lambda: teq.HopfieldMLP.example(),
+        lambda: teq.HopfieldConvNet.example(),
+        lambda: teq.EquilibriumTransformer.example(layers=2),
+    ],
+    ids=["looped", "stack", "conv", "transformer"],
+)
+def test_certificates_prove_norms_or_refuse(build) -> None:  # type: ignore[no-untyped-def]
+    """By default every norm is kept tightly; a margin below one is seen though gradients agree."""
+    torch.manual_seed(0)
+    model, x, y = build()
+    kept = [m for m in model.modules() if isinstance(m, TightBall)]
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("raw"):
+                p.mul_(30)
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output.flatten(0, -2), target.flatten())
+
+    proven = teq.certify(model, x, y, loss=loss).norms
+    assert len(proven) == len(kept) > 0
+    assert all(norm.proven for norm in proven)
+    for ball in kept:
+        ball.margin.fill_(0.9)
+    refused = teq.certify(model, x, y, loss=loss)
+    assert not any(norm.proven for norm in refused.norms)
+    assert Reason.NORM in refused.reasons
+    assert "above the radius" in refused.verdict
+
+
+@pytest.mark.parametrize(("shape", "size"), [((6, 4, 3, 3), (9, 9)), ((4, 3, 5, 5), (3, 2))])
+def test_the_norm_of_a_convolution_is_that_at_its_size(
+    shape: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    """Above the norm, by a percent at most, where the bound on a torus is off by more."""
+    torch.manual_seed(0)
+    kernel = torch.randn(shape, dtype=torch.float64)
+    pixels = torch.eye(shape[1] * size[0] * size[1], dtype=torch.float64)
+    images = pixels.reshape(-1, shape[1], *size)
+    exact = norm(F.conv2d(images, kernel, padding=(shape[2] - 1, shape[3] - 1)).flatten(1))
+    found = convolution_norm(kernel, *size)
+    assert exact * (1 - 1e-9) <= found <= 1.01 * exact
+    spectrum = torch.fft.rfft2(kernel, s=(size[0] + shape[2] - 1, size[1] + shape[3] - 1))
+    torus = float(torch.linalg.matrix_norm(spectrum.movedim((0, 1), (2, 3)), ord=2).max())
+    assert torus > 1.01 * exact
+
+
+def test_programs_are_traced_with_the_same_weight() -> None:
+    """`torch.export` cannot ask how many steps were trained: cold and warm estimates are in it."""
+    for symmetric in (True, False):
+        torch.manual_seed(0)
+        ball = TightBall(0.5, (12, 12), symmetric=symmetric, compiled=False)
+        raw = torch.randn(12, 12)
+        for _ in range(2):
+            program = torch.export.export(ball, (raw,), strict=False).module()
+            assert torch.allclose(program(raw), ball(raw), rtol=1e-5)
+            ball(raw.clone().requires_grad_()).sum().backward()
+
+
+def test_a_start_of_one_vector_is_taken_up() -> None:
+    """As checkpoints have it from before there were blocks."""
+    ball = TightBall(0.5, (12, 10))
+    old = ball.state_dict() | {"start": torch.randn(10), "steps": torch.tensor(7)}
+    ball.load_state_dict(dict(old))
+    assert torch.equal(ball.start[0], old["start"])
+    assert norm(ball(torch.randn(12, 10))) <= 0.5
