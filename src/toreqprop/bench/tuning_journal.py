@@ -10,6 +10,7 @@ from toreqprop.bench.hyperparameters import searched
 from toreqprop.bench.rows import row
 from toreqprop.bench.settings import ModelName
 from toreqprop.bench.tuning import Trial, trial_of
+from toreqprop.evidence.job import digest
 from toreqprop.sealed import read_sealed, write_sealed
 
 Search = tuple[str, ModelName, int]
@@ -27,7 +28,8 @@ class Journal:
     @staticmethod
     def of(output: Path, request: dict[str, Any]) -> Journal:
         """The journal of an equal request that was stopped, else a new one."""
-        path = output.with_name(f".{output.name}.tuning")
+        # By the request: another search in between does not take its place.
+        path = output.with_name(f".{output.name}.{digest(request)[:8]}.tuning")
         kept = read_sealed(path)
         if kept is None or kept.get("request") != request:
             return Journal(path, request)
