@@ -38,7 +38,9 @@ def largest_singular(
     if compiled:
         return _compiled(weight, start, rounds)
     size, known = len(start), 0
-    image, left, products = start @ weight.mT, [], []
+    left: list[Tensor] = []
+    products: list[Tensor] = []
+    image = start @ weight.mT
     for number in range(rounds):
         # All columns in one factorisation: orthogonal to rounding, also where some are dependent.
         basis = torch.linalg.qr(torch.cat([*left, image]).mT).Q

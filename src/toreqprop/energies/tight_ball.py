@@ -92,17 +92,18 @@ class TightBall(nn.Module):
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         first = right if self.symmetric else right[0]
         return scaled(self, weight, unit, peak, left @ unit @ first, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The left vector of ν and what the next estimate starts from, its right vector first."""
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν, its left vector, and what the next estimate starts from, its right vector first."""
         first = self.start.to(weight.dtype)
         if not self.symmetric:
-            return largest_singular(weight, first, self.products())[1:]
+            value, left, right = largest_singular(weight, first, self.products())
+            return weight.new_tensor(value), left, right
         pairs = self.products() // 2
-        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, pairs)[1:]
+        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, pairs)
 
     def products(self) -> int:
         """How many products, or pairs of them, the next estimate takes."""
