@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import front_page
+from scaling_table import scaling_lines
 
 from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
@@ -539,6 +540,7 @@ BLOCKS = {
     "front-tasks": lambda: front_page.tasks_table(load, BENCHMARK),
     "play": lambda: front_page.play_table(play_records()),
     "front-circuits": lambda: front_page.circuits_picture(load),
+    "scaling": lambda: scaling_lines(RESULTS / "scaling.json", load),
     "tables": tables_table,
     "zoo": zoo_table,
     "tables-search": tables_search,

@@ -97,12 +97,12 @@ class TightBall(nn.Module):
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         first = right if self.symmetric else right[0]
         return scaled(self, weight, unit, peak, left @ unit @ first, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The left vector of ν and what the next estimate starts from, its right vector first."""
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν, its left vector, and what the next estimate starts from, its right vector first."""
         first = self.start.to(weight.dtype)
 
         def found(products: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,7 +110,7 @@ class TightBall(nn.Module):
                 return best_in_block(weight, first, products)
             return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, products // 2)
 
-        return self._at_hand(found)[1:]
+        return self._at_hand(found)
 
     def _at_hand(
         self, found: Callable[[int], tuple[Tensor, Tensor, Tensor]]
@@ -168,10 +168,6 @@ class TightBall(nn.Module):
         if one.dim() == 1 and self.start.dim() == 2 and one.shape[0] == self.start.shape[1]:
             # One vector, as before there were blocks of them.
             state_dict[prefix + "start"] = torch.cat([one[None], self.start[1:].to(one)])
-        kept = state_dict[prefix + "start"]
-        if kept.dim() == 1 and self.start.dim() == 2 and kept.shape == self.start.shape[1:]:
-            # Version 0.2 started from one vector.
-            state_dict[prefix + "start"] = torch.cat([kept[None], self.start[1:].to(kept)])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
@@ -194,15 +190,25 @@ class TightConvolutionBall(TightBall):
         self.start = noise(0, (self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
+        if has_memory(weight) and not torch.compiler.is_compiling():
+            return _ScaledKernel.apply(weight, self)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         value = (left * convolution_products(unit, self.groups)[0](right)).sum()
         return scaled(self, weight, unit, peak, value, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         both, first = convolution_products(weight, self.groups), self.start.to(weight)
-        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))[1:]
+        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))
+
+    def quickly(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν with its left and right vector, by Lanczos on ``KᵀK``; see `gram_of`."""
+        first = self.start.to(weight)
+        value, right = top_of_gram(gram_of(weight, self.groups), first, self.products())
+        left = convolution_products(weight, self.groups)[0](right)
+        length = torch.linalg.vector_norm(left)
+        return value.sqrt(), left / length.clamp_min(_tiny(left)), right
 
     @property
     def usual(self) -> int:
@@ -303,6 +309,53 @@ def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.where(length != 0, vector / length.clamp_min(_tiny(vector)), 0.0), length
 
 
+def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
+    """``x ↦ KᵀK x`` for zero-padded maps (channels, height, width), all channels of a pixel next
+    to each other in memory."""
+    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+    there = kernel.contiguous(memory_format=torch.channels_last)
+    back = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
+    back = back.contiguous(memory_format=torch.channels_last)
+
+    def product(image: Tensor) -> Tensor:
+        fine = F.conv2d(image[None], there, None, 1, reach, 1, groups)
+        return F.conv2d(fine, back, None, 1, 0, 1, groups)[0]
+
+    return product
+
+
+def top_of_gram(
+    product: Callable[[Tensor], Tensor], start: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """The largest eigenvalue of a positive map and its vector, by Lanczos from ``start``.
+
+    Every vector is cleared of all before it, twice; where nothing is left the space is complete.
+    """
+    maps = start.movedim(0, -1)
+    basis = start.new_zeros(min(steps, start.numel()), start.numel())
+    inner = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    work, used = maps.flatten(), 0
+    whole = length = float(torch.linalg.vector_norm(work))
+    while used < len(basis) and length > 100 * torch.finfo(start.dtype).eps * whole:
+        torch.div(work, length, out=basis[used])
+        if used:
+            inner[used, used - 1] = inner[used - 1, used] = length
+        image = basis[used].reshape(maps.shape).movedim(-1, 0)
+        work = product(image).movedim(0, -1).reshape(-1)
+        used += 1
+        known = basis[:used]
+        shares = known @ work
+        inner[used - 1, used - 1] = whole = float(shares[-1])
+        work = torch.addmv(work, known.mT, shares, alpha=-1)
+        work = torch.addmv(work, known.mT, known @ work, alpha=-1)
+        length = float(torch.linalg.vector_norm(work))
+    if not math.isfinite(length) or used == 0:
+        return torch.full_like(start.flatten()[0], torch.nan), torch.zeros_like(start)
+    values, vectors = torch.linalg.eigh(inner[:used, :used])
+    vector = (vectors[:, -1].to(start) @ basis[:used]).reshape(maps.shape).movedim(-1, 0)
+    return values[-1].to(start).clamp_min(_tiny(start)), vector
+
+
 def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
     """``‖W‖₂ < radius``, by Cholesky in double precision: of ``rI ± W``, or of ``r²I − WᵀW``.
 
@@ -378,6 +431,42 @@ def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
     left, right = torch.empty_like(first), torch.empty_like(first)
     arrays = first.numpy(), ball.products(), left.numpy(), right.numpy()
     return symmetric_norm(weight.numpy(), *arrays), left, right
+
+
+class _ScaledKernel(torch.autograd.Function):
+    """`TightConvolutionBall` in closed form: ``dK = f·(G − ⟨G, K⟩/ν·∂ν/∂K)``."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, ball: TightConvolutionBall) -> Tensor:
+        unit, peak = _in_units(raw.detach())
+        value, left, right = ball.quickly(unit)
+        size = float(value) * float(ball.margin)
+        ctx.ball, ctx.scaled = ball, not float(peak) * size <= ball.radius
+        ctx.value = float(peak) * float(value)
+        if ctx.scaled:
+            ctx.factor = ball.radius / max(size, _tiny(unit)) / float(peak)
+            weight = unit * (ball.radius / max(size, _tiny(unit)))
+        else:
+            ctx.factor, weight = 1.0, raw.detach().clone()
+        ctx.save_for_backward(weight, left, right)
+        return weight
+
+    @staticmethod
+    @last_backward
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        weight, left, right = ctx.saved_tensors
+        ball: TightConvolutionBall = ctx.ball
+        found = gradient * ctx.factor
+        if ctx.scaled:
+            reach = [side - 1 for side in weight.shape[-2:]]
+            slope = torch.ops.aten.convolution_backward(
+                left[None], right[None], weight, None, (1, 1), reach, (1, 1), False, (0, 0),
+                ball.groups, (False, True, False),
+            )[1]  # fmt: skip
+            inner = float((gradient * weight).sum())
+            found.add_(slope, alpha=-inner / ctx.value)
+        ball.advance(right, weight)
+        return found, None
 
 
 _SMALLEST, _LARGEST = 1e-18, 1e18

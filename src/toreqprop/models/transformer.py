@@ -33,7 +33,7 @@ from toreqprop.models.attention_blocks import (
 from toreqprop.models.base import EquilibriumModel, OnFailure
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
-from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
+from toreqprop.solvers import Anderson, FixedPoint, GaussSeidel, Solver
 
 Variant = Literal["energy", "attention", "stacked"]
 
@@ -221,9 +221,12 @@ def _deep(heads: int, layers: int, feedback: float) -> StackEnergy:
 
 
 def _solver(field: VectorField) -> Solver:
-    """Sweeps where they descend, plain steps where feedback is a small part, damped ones else."""
+    """Sweeps where they descend, plain steps where feedback is a small part, extrapolated ones
+    where there is an energy, damped ones else."""
     if isinstance(field, StackEnergy):
-        return GaussSeidel()
+        return GaussSeidel(order="sequential")
+    if isinstance(field, AttentionEnergy):
+        return Anderson(memory=2)
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 

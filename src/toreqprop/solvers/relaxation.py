@@ -55,7 +55,7 @@ def relax(
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
-    passes = _passes(system, solver) if plain else None
+    passes = _passes(named, system, solver) if plain else None
     if passes is not None:
         found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
@@ -112,7 +112,7 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
-    passes = _passes(system, solver) if trace is None and nudge.mirrored else None
+    passes = _passes(named, system, solver) if trace is None and nudge.mirrored else None
     if passes is not None:
         own = passes.relax_pair(
             _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
@@ -185,11 +185,11 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
     return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
 
 
-def _passes(system: System, solver: Solver) -> Passes | None:
+def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
     """The stack as passes take it, where the solver is passes and they serve it."""
     if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
         return None
-    return Passes.of(system)
+    return Passes.of(system, kernel is not None)
 
 
 def _is_chain(field: VectorField) -> bool:

@@ -33,7 +33,7 @@ def gauge(check: Check) -> dict[str, Any] | None:
         1 / LOGARITHMIC <= measured / limit <= LOGARITHMIC
     )
     room = _room(check, logarithmic)
-    ends = [room(measured if end is None else end) for end in (check.low, check.high)]
+    ends = [room(end) for end in (measured, check.low, check.high) if end is not None]
     return {
         "point": _place(room(measured)),
         "low": _place(min(ends)),

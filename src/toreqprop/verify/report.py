@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toreqprop.evidence.job import Record
-from toreqprop.verify.gauge import gauge
+from toreqprop.verify.gauge import BOUND, gauge
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import decode
 from toreqprop.verify.records import Job, verdict_of
@@ -100,8 +100,10 @@ def _check(check: Check) -> dict[str, Any]:
 
 
 def _nearest(checks: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The bound that is broken by most, or held by least."""
+    """The bound that is broken by most, or held by least; one that is met exactly, as none of
+    something is, says nothing."""
     shown = [c for c in checks if c["gauge"] is not None]
+    shown = [c for c in shown if not c["holds"] or c["gauge"]["point"] != BOUND]
     if not shown:
         return None
     found = min(shown, key=lambda c: c["gauge"]["point"])

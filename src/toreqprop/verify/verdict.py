@@ -7,7 +7,7 @@
    chance level fails the track.
 3. An accuracy or a comparison over fewer seeds than the level asks for holds nothing.
 4. PASS: all bounds hold. PARTIAL: all required ones do. FAIL: a required one does not, or the
-   experiment broke. STUB: there is no experiment yet. NOT RUN: its data cannot be had.
+   experiment broke. STUB: there is no experiment yet. NOT RUN: its data is not available.
 5. The score is the weight of the bounds that hold over the weight of all, times 100.
 """
 

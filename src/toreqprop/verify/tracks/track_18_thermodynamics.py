@@ -62,7 +62,7 @@ class Ramp:
     @property
     def imbalance(self) -> float:
         """``ΔE − W + Q`` over Q: the first law says zero."""
-        return abs(self.change - self.work + self.heat) / self.heat
+        return abs(self.change - self.work + self.heat) / abs(self.heat)
 
     @property
     def dissipated(self) -> float:
