@@ -33,9 +33,9 @@ LOOPED = "looped"
 NETWORKS = (LOOPED, "2", "4", "8")
 """One layer coupled to itself, or so many layers on top of each other."""
 
-TWIN_STARTS = {"2": "usual", "4": "orthogonal", "8": "orthogonal"}
-"""How the twins start: of torch's weights and the orthogonal ones of stacks those with the lower
-loss on held-out training images (``results/depth_search.jsonl``)."""
+TWIN_START = "orthogonal"
+"""How the twins of stacks start: of torch's usual weights and the orthogonal ones of stacks those
+with the lower loss on held-out training images, at every depth (``results/depth_search.jsonl``)."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def build(
         return LoopedMLP(inputs, width, classes), plain(inputs, width, 1, classes)
     layers = int(network)
     stack = HopfieldMLP([inputs, *[width] * layers, classes])
-    return stack, plain(inputs, width, layers, classes, TWIN_STARTS[network])
+    return stack, plain(inputs, width, layers, classes, TWIN_START)
 
 
 def plain(
