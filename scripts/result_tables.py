@@ -14,7 +14,6 @@ from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
-from toreqprop.sealed import read_sealed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -414,59 +413,20 @@ def _plain(value: float | bool) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
 
 
-def pulsed_table() -> list[str]:
-    """Test accuracy on digits by device, as it is and with the remedy."""
-    found = load("pulsed/digits.json")
-    lines = ["| device | pulses | with Tiki-Taka |", "|---|---|---|"]
-    by_name: dict[str, dict[bool, Report]] = {}
-    for row in found["rows"]:
-        by_name.setdefault(row["device"], {})[row["remedy"]] = row
-    for name, rows in by_name.items():
-        cells = [
-            f"{100 * rows[r]['mean']:.1f} ± {100 * rows[r]['std']:.1f} %" if r in rows else "–"
-            for r in (False, True)
-        ]
-        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
-    runs = sum(len(row["search"]) for row in found["rows"])
-    return [
-        *lines,
-        "",
-        f"`{found['network']}`, {found['epochs']} epochs, mean and standard deviation over "
-        f"{found['seeds']} seeds, each with another sample of devices; settings chosen on a fifth "
-        f"of the training data ({runs} runs, all kept). Measured by `{found['command']}`.",
-    ]
+def devices_table(task: str) -> list[str]:
+    """Accuracies under every fault, and how they were measured."""
+    found = load(f"hardware/{task}.json")
+    return [*device_report.table_lines(found), "", device_report.sentence(found)]
 
 
-def sealed(name: str) -> Report:
-    """What a sweep of devices has kept."""
-    found = read_sealed(RESULTS / "hardware" / name)
-    if found is None:
-        raise FileNotFoundError(f"results/hardware/{name} is missing or damaged")
-    return found
+def devices_claims(task: str) -> list[str]:
+    """What is claimed of learning in place, with intervals and verdicts."""
+    return device_report.claim_lines(load(f"hardware/{task}.json"))
 
 
-def budget_grid_table() -> list[str]:
-    """Predicted against measured gradient errors, a row for each device."""
-    found = load("hardware/budget.json")
-    lines = ["| device | best β | predicted / measured at β/3 | at β | at 3β | limit |"]
-    lines.append("|---|---|---|---|---|---|")
-    for row in found["rows"]:
-        cells = [f"{p['predicted']:.2g} / {p['measured']:.2g}" for p in row["points"]]
-        best = row["points"][1]["beta"]
-        words = " | ".join([row["device"], f"{best:.2g}", *cells, row["limit"]])
-        lines.append(f"| {words} |")
-    points = sum(len(row["points"]) for row in found["rows"])
-    return [
-        *lines, "",
-        f"Worst factor over {points} points: {found['worst_factor']:.2f} (`{found['command']}`).",
-    ]  # fmt: skip
-
-
-def devices_map() -> list[str]:
-    """Accuracy in place against noise and resolution."""
-    if not (RESULTS / "hardware" / "digits-map.json").exists():
-        return ["Not measured yet: `toreqprop hardware sweep --map`."]
-    return device_report.map_lines(load("hardware/digits-map.json"))
+def devices_settings(task: str) -> list[str]:
+    """What the search chose for every method, and what learning in place took."""
+    return device_report.settings_lines(load(f"hardware/{task}.json"))
 
 
 def mazes_table() -> list[str]:
@@ -496,18 +456,14 @@ BLOCKS = {
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
     "pulsed-presets": presets_table,
-    "pulsed": pulsed_table,
-    "budget-grid": budget_grid_table,
-    "devices": lambda: device_report.table_lines(device_report.summary(sealed("digits.json"))),
-    "devices-claims": lambda: device_report.claim_lines(
-        device_report.summary(sealed("digits.json"))
-    ),
-    "devices-mnist": lambda: [
-        *device_report.table_lines(device_report.summary(sealed("mnist.json"))),
-        "",
-        *device_report.claim_lines(device_report.summary(sealed("mnist.json"))),
-    ],
-    "devices-map": devices_map,
+    "pulsed": lambda: device_report.pulsed_lines(load("hardware/pulsed.json")),
+    "budget-grid": lambda: device_report.budget_lines(load("hardware/budget.json")),
+    "devices": lambda: devices_table("digits"),
+    "devices-claims": lambda: devices_claims("digits"),
+    "devices-settings": lambda: devices_settings("digits"),
+    "devices-mnist": lambda: devices_table("mnist"),
+    "devices-mnist-claims": lambda: devices_claims("mnist"),
+    "devices-map": lambda: device_report.map_lines(load("hardware/digits-map.json")),
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),
