@@ -64,8 +64,9 @@ def devices(folder: Path) -> None:
         ("devices-mnist", "mnist", faults_figure),
         ("devices-map", "digits-map", map_figure),
     ):
-        kept = json.loads((RESULTS / f"{stem}.json").read_text())
-        save(draw(kept), folder / f"{name}.svg")
+        path = RESULTS / f"{stem}.json"
+        if path.exists():
+            save(draw(json.loads(path.read_text())), folder / f"{name}.svg")
     save(pulses_figure(), folder / "pulses.svg")
 
 

@@ -413,20 +413,44 @@ def _plain(value: float | bool) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
 
 
+def of_devices(
+    name: str, command: str, lines: Callable[[Report], list[str]], figure: str | None = None
+) -> list[str]:
+    """Lines of a report on chips, with its figure; the command where there is none yet."""
+    if not (RESULTS / "hardware" / f"{name}.json").exists():
+        return [f"Not measured yet: `toreqprop hardware {command}`."]
+    drawn = [] if figure is None else ["", f"![{figure}](figures/{DEVICE_FIGURES[name]}.svg)"]
+    return [*lines(load(f"hardware/{name}.json")), *drawn]
+
+
+DEVICE_FIGURES = {"digits": "devices", "mnist": "devices-mnist", "digits-map": "devices-map"}
+"""By report, the figure that `make_doc_figures.py` draws of it."""
+
+
 def devices_table(task: str) -> list[str]:
     """Accuracies under every fault, and how they were measured."""
-    found = load(f"hardware/{task}.json")
-    return [*device_report.table_lines(found), "", device_report.sentence(found)]
+
+    def lines(found: Report) -> list[str]:
+        return [*device_report.table_lines(found), "", device_report.sentence(found)]
+
+    return of_devices(task, f"sweep --task {task}", lines, f"Accuracy under faults, {task}")
 
 
 def devices_claims(task: str) -> list[str]:
     """What is claimed of learning in place, with intervals and verdicts."""
-    return device_report.claim_lines(load(f"hardware/{task}.json"))
+    return of_devices(task, f"sweep --task {task}", device_report.claim_lines)
 
 
 def devices_settings(task: str) -> list[str]:
     """What the search chose for every method, and what learning in place took."""
-    return device_report.settings_lines(load(f"hardware/{task}.json"))
+    return of_devices(task, f"sweep --task {task}", device_report.settings_lines)
+
+
+def devices_map() -> list[str]:
+    """Accuracy in place against noise and resolution."""
+    return of_devices(
+        "digits-map", "sweep --map", device_report.map_lines, "Noise against resolution"
+    )
 
 
 def mazes_table() -> list[str]:
@@ -456,14 +480,14 @@ BLOCKS = {
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
     "pulsed-presets": presets_table,
-    "pulsed": lambda: device_report.pulsed_lines(load("hardware/pulsed.json")),
-    "budget-grid": lambda: device_report.budget_lines(load("hardware/budget.json")),
+    "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
+    "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),
     "devices": lambda: devices_table("digits"),
     "devices-claims": lambda: devices_claims("digits"),
     "devices-settings": lambda: devices_settings("digits"),
     "devices-mnist": lambda: devices_table("mnist"),
     "devices-mnist-claims": lambda: devices_claims("mnist"),
-    "devices-map": lambda: device_report.map_lines(load("hardware/digits-map.json")),
+    "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),

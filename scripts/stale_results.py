@@ -78,7 +78,8 @@ def main() -> int:
         say(path, verification_staleness(json.loads(path.read_text())))
     for name, faults in (("digits", FAULTS), ("mnist", FAULTS), ("digits-map", MAP)):
         path = RESULTS / "hardware" / f"{name}.json"
-        say(path, sweep_staleness(json.loads(path.read_text()), faults), path.stem)
+        if path.exists():
+            say(path, sweep_staleness(json.loads(path.read_text()), faults), path.stem)
     path = RESULTS / "hardware" / "budget.json"
     say(path, grid_staleness(json.loads(path.read_text())), path.stem)
     for path in sorted(RESULTS.glob("*.json")):

@@ -120,7 +120,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     recipe = Recipe(hidden=6, epochs=1, batch_size=256)
     monkeypatch.setitem(methods.RECIPES, "digits", recipe)
     monkeypatch.setattr(plan, "RATES", (0.03,))
-    monkeypatch.setattr(plan, "TIMES", {})
+    monkeypatch.setattr(plan, "TIMES", (1,))
     monkeypatch.setattr(plan, "SEARCH_SEEDS", {"digits": (100,)})
     return recipe
 
@@ -140,6 +140,9 @@ def test_a_sweep_goes_on_where_it_was_ended(
 
     lost = next(p for p in kept if "frozen-1" in p.name)
     lost.unlink()  # as a kill would leave it
+    part = json.loads(invoke_json(*words, "--so-far"))
+    assert (part["missing_cells"], part["missing_trials"]) == (1, 0)
+    assert part["rows"][0]["scores"]["frozen"]["n"] == 1
     done: list[str] = []
     perform = Cell.perform
 
@@ -184,15 +187,17 @@ def test_cells_depend_on_what_they_measure(tiny: Recipe) -> None:
 
 
 def test_every_method_is_searched_alike_and_before_it_is_tested() -> None:
-    """On other seeds and chips than any result; rivals may train longer, never shorter."""
+    """The same rates and epochs for all, on other seeds and chips than any result."""
     whole = plan.Plan(methods.RECIPES["digits"])
     trials = whole.trials()
     assert all(cell.held_out for cell in trials)
     for method in plan.SEARCHED:
         own = [c for c in trials if c.method == method]
         assert {c.fault for c in own} == {f for f in FAULTS if f.claimed}
-        assert {c.recipe.learning_rate for c in own} == set(plan.RATES)
-        assert min(c.recipe.epochs for c in own) == whole.base.epochs
+        tried = {(c.fault, c.recipe) for c in own}
+        assert tried == {(c.fault, c.recipe) for c in trials if c.method == plan.SEARCHED[0]}
+        static = {c.recipe for c in own if not c.fault.device.moving}
+        assert len(static) == len(plan.RATES) * len(plan.TIMES)
     records = {c: {"accuracy": 100 * c.recipe.learning_rate} for c in trials}
     cells = whole.cells(plan.choose(records))
     assert {c.recipe.learning_rate for c in cells} == {max(plan.RATES)}

@@ -56,6 +56,10 @@ def sweep(
     report_only: Annotated[
         bool, typer.Option("--report", help="Write tables, figures and page of the kept report.")
     ] = False,
+    so_far: Annotated[
+        bool,
+        typer.Option("--so-far", help="Report the cells that are finished, measure no others."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accuracy under faults: EP in situ against deployment, hardware-aware and frozen controls.
@@ -86,7 +90,12 @@ def sweep(
     else:
         with _display(console, "cells", lambda r: f"{r['accuracy']:.1f} %") as display:
             found = run_sweep(
-                plan, output, processes=_processes(jobs), fresh=fresh, listener=display
+                plan,
+                output,
+                processes=_processes(jobs),
+                fresh=fresh,
+                listener=display,
+                so_far=so_far,
             )
         found = map_report(found) if noise_map else found
     write = report.write_map if noise_map else report.write_sweep

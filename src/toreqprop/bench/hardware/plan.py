@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,9 @@ from toreqprop.bench.hardware.methods import METHODS, Method, Recipe
 from toreqprop.evidence.job import Record
 
 RATES = (0.01, 0.03)
-TIMES: dict[Method, tuple[int, ...]] = {"aware backprop": (1, 2)}
-"""How many times the epochs a method may take, where it may take more: that which meets another
-chip at every step needs more of them."""
+TIMES = (1, 2)
+"""How many times the recipe's epochs a method may take. Where phases are run one by one, which
+takes long, and where nothing is claimed against a rival, it is the first alone."""
 
 SEARCHED: tuple[Method, ...] = ("in situ", "clean EP", "clean backprop", "aware backprop")
 """Methods with a search of their own; the frozen control takes what learning in place found."""
@@ -77,17 +76,25 @@ class Plan:
             Cell(fault, method, recipe, seed, held_out=True)
             for method in SEARCHED
             if method in wanted
-            for recipe in grid(self.base, method)
+            for times in TIMES
+            for recipe in grid(self.base, times)
             for seed in seeds
             for fault in faults
+            if times == TIMES[0] or not fault.device.moving
         ]
 
+    @property
+    def size(self) -> int:
+        """How many cells there are, the search aside."""
+        return sum(len(self.seeds_of(f, m)) for f in self.faults for m in self.methods)
+
     def cells(self, chosen: Chosen) -> list[Cell]:
-        """Every method on every chip, with the settings its search found."""
+        """Every method on every chip, with the settings its search found, if it found any."""
         return [
-            Cell(fault, method, settings_of(chosen, fault, method), seed)
+            Cell(fault, method, settings, seed)
             for method in self.methods
             for fault, seed in self._pairs(method)
+            if (settings := settings_of(chosen, fault, method)) is not None
         ]
 
     def _pairs(self, method: Method) -> list[tuple[Fault, int]]:
@@ -96,12 +103,9 @@ class Plan:
         return sorted(found, key=lambda pair: pair[1]) if method in DEPLOYED else found
 
 
-def grid(base: Recipe, method: Method) -> list[Recipe]:
-    """What the search of a method tries."""
-    return [
-        replace(base, learning_rate=rate, epochs=times * base.epochs)
-        for rate, times in itertools.product(RATES, TIMES.get(method, (1,)))
-    ]
+def grid(base: Recipe, times: int) -> list[Recipe]:
+    """What the search tries with so many times the epochs."""
+    return [replace(base, learning_rate=rate, epochs=times * base.epochs) for rate in RATES]
 
 
 def choose(trials: Mapping[Cell, Record]) -> Chosen:
@@ -116,7 +120,7 @@ def choose(trials: Mapping[Cell, Record]) -> Chosen:
     }
 
 
-def settings_of(chosen: Chosen, fault: Fault, method: Method) -> Recipe:
+def settings_of(chosen: Chosen, fault: Fault, method: Method) -> Recipe | None:
     """The recipe of a cell: its own search's, or that without faults."""
     searched: Method = "in situ" if method == "frozen" else method
-    return chosen[fault.name if fault.claimed else FAULTS[0].name, searched]
+    return chosen.get((fault.name if fault.claimed else FAULTS[0].name, searched))

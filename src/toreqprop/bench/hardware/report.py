@@ -79,11 +79,13 @@ def sentence(found: Report) -> str:
     sizes = "-".join(map(str, found["network"]))
     recipe = found["recipe"]
     trials = sum(len(t["held_out"]) for t in found["search"])
+    missing = found["missing_cells"], found["missing_trials"]
+    left = " Not measured yet: {} cells, {} trials.".format(*missing) if any(missing) else ""
     return (
         f"{sizes}, all of it neurons on the chip, {recipe['epochs']} epochs, batches of "
         f"{recipe['batch_size']}, weights written within a ball of radius {recipe['radius']:g} "
         f"({recipe['bound']} bound). Settings from {trials} trials on held-out training data and "
-        f"other chips, all kept. `{found['command']}`."
+        f"other chips, all kept. `{found['command']}`.{left}"
     )
 
 
@@ -93,11 +95,11 @@ def map_lines(found: Report) -> list[str]:
     lines.append("|---|" + "---|" * len(found["bits"]))
     for i, rms in enumerate(found["noise"]):
         cells = [
-            f"{value:.1f} ± {found['sd'][i][j]:.1f} ({found['error'][i][j]:.2g})"
+            f"{score({'mean': value, 'sd': found['sd'][i][j]})} ({found['error'][i][j]:.2g})"
             for j, value in enumerate(found["accuracy"][i])
         ]
         lines.append(f"| {rms:g} | " + " | ".join(cells) + " |")
-    return [*lines, "", f"Mean ± deviation over {found['chips']} chips, each with its own seed."]
+    return [*lines, "", f"Mean ± deviation over {found['chips']} chip(s), each with its own seed."]
 
 
 def budget_lines(found: Report) -> list[str]:

@@ -40,10 +40,13 @@ def run_sweep(
     processes: int = 1,
     fresh: bool = False,
     listener: Listener[Cell] | None = None,
+    so_far: bool = False,
 ) -> Report:
     """Do what is missing of a plan and return its report as plain data.
 
-    Finished cells of equal code, settings, data and versions are taken up from ``output``.
+    Finished cells of equal code, settings, data and versions are taken up from ``output``; with
+    ``so_far`` they are all there is: nothing is measured, and the report says how many trials and
+    cells are missing.
 
     Raises:
         DataUnavailableError: the task's data cannot be had.
@@ -51,12 +54,18 @@ def run_sweep(
     """
     started = time.time()
     store = Store(output / KEPT)
-    trials = run_jobs(plan.trials(), store, processes, listener, fresh=fresh)
+
+    def done(cells: list[Cell]) -> Outcome[Cell]:
+        kept = [cell for cell in cells if store.path(cell).exists()] if so_far else cells
+        return run_jobs(kept, store, processes, listener, fresh=fresh and not so_far)
+
+    trials = done(plan.trials())
     _whole(trials)
-    chosen = choose(trials.records)
-    cells = run_jobs(plan.cells(chosen), store, processes, listener, fresh=fresh)
+    cells = done(plan.cells(choose(trials.records)))
     made = provenance(command(plan), started)
     made["timing"] |= {"jobs": processes, "reused_cells": trials.reused + cells.reused}
+    made["missing_trials"] = len(plan.trials()) - len(trials.records)
+    made["missing_cells"] = plan.size - len(cells.records)
     return sweep_report(plan, trials.records, cells.records, made)
 
 
@@ -116,7 +125,7 @@ def _row(
         "device": str(fault.device),
         "scores": {m: asdict(summarise(list(accuracies[m].values()))) for m in kept},
         "accuracies": {m: {str(s): a for s, a in accuracies[m].items()} for m in kept},
-        "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items()},
+        "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items() if r is not None},
         "norm": sum(r["norm"] for r in place) / len(place) if place else None,
         "beta": sum(nudges) / len(nudges) if nudges else None,
     }
