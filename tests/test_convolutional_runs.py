@@ -14,12 +14,11 @@ import pytest
 import toreqprop.tasks
 from toreqprop.bench.convolutional import (
     METHODS,
-    SETTINGS,
     ConvolutionalSettings,
-    run,
-    step_times,
-    store,
+    assembled,
+    measurements,
 )
+from toreqprop.evidence.study import run_study, stale
 from toreqprop.tasks import Dataset, get
 
 ROOT = Path(__file__).parent.parent
@@ -49,34 +48,32 @@ def test_the_example_runs_and_learns(
     assert outcome["data"].chance < 0.2
 
 
-def test_the_benchmark_measures_both_methods_alike(tmp_path: Path) -> None:
+def test_the_study_measures_both_methods_alike(tmp_path: Path) -> None:
     settings = ConvolutionalSettings(channels=(4, 6), epochs=2, learning_rate=2e-2)
     path = tmp_path / "found" / "convolutional.json"
-    found = {m: run("digits", m, settings, seed=0, full=False) for m in METHODS}
-    for measured in found.values():
-        store(path, measured)
-        store(path, measured)  # a second time takes the place of the first
-    store(path, step_times(settings, rounds=3))
-    content = json.loads(path.read_text())
-    assert [r["method"] for r in content["runs"]] == sorted(METHODS)
+    jobs = measurements(["digits"], METHODS, [0], settings, full=False, timed=True)
+    content = run_study(jobs, assembled, command="toreqprop convolutional", path=path)
+    assert json.loads(path.read_text()) == content
+    assert stale(content) == []
+    runs = {r["method"]: r for r in content["runs"]}
     times = content["step_times"]
     assert times["ratio"] == times["milliseconds"]["ep"] / times["milliseconds"]["backprop"]
     assert times["free_steps"] >= 1
     assert times["nudged_steps"] >= 1
-    assert found["ep"].parameters == found["backprop"].parameters
-    for measured in found.values():
-        assert measured.accuracy > 3 * measured.chance
-        assert len(measured.epochs) == 2
-        assert measured.cpu_seconds > 0
-    assert found["ep"].certificate is not None
-    assert found["ep"].certificate["ok"], found["ep"].certificate["verdict"]
-    assert found["backprop"].certificate is None
+    assert runs["ep"]["parameters"] == runs["backprop"]["parameters"]
+    for measured in runs.values():
+        assert measured["accuracy"] > 3 * measured["chance"]
+        assert len(measured["epochs"]) == 2
+        assert measured["timing"]["cpu_seconds"] > 0
+    assert runs["ep"]["certificate"]["ok"], runs["ep"]["certificate"]["verdict"]
+    assert runs["backprop"]["certificate"] is None
+    again = run_study(jobs, assembled, command="toreqprop convolutional", path=path)
+    assert again["timing"]["reused"] == 3
+    assert again["runs"] == content["runs"]
 
 
-def test_settings_build_networks_for_their_tasks() -> None:
-    for settings in SETTINGS.values():
-        assert len(settings.pooling) == len(settings.channels)
-        ours, theirs = (settings.build(m, (1, 28, 28), 10) for m in METHODS)
-        assert sum(p.numel() for p in ours.parameters()) == sum(
-            p.numel() for p in theirs.parameters()
-        )
+def test_settings_build_networks_of_equal_size() -> None:
+    settings = ConvolutionalSettings()
+    assert len(settings.pooling) == len(settings.channels)
+    ours, theirs = (settings.build(m, (1, 28, 28), 10) for m in METHODS)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())

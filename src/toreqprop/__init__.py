@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         convert,
         nudged_backward,
         nudged_gradients,
+        project_,
     )
     from toreqprop.solution import Solution, Status
     from toreqprop.solvers import Anderson, FixedPoint, GaussSeidel, GradientDescent, Trace
@@ -97,6 +98,7 @@ __all__ = [
     "load",
     "nudged_backward",
     "nudged_gradients",
+    "project_",
 ]
 
 _HOMES = {
@@ -113,7 +115,7 @@ _HOMES = {
     "models": (
         "BackpropConvNet BackpropMLP Block ConvertedNetwork EquilibriumMap EquilibriumModel "
         "EquilibriumTransformer HopfieldConvNet HopfieldMLP LoopedMLP Residual "
-        "ResistiveMLP convert nudged_backward nudged_gradients"
+        "ResistiveMLP convert nudged_backward nudged_gradients project_"
     ),
     "solution": "Solution Status",
     "solvers": "Anderson FixedPoint GaussSeidel GradientDescent Trace",

@@ -7,12 +7,15 @@ import os
 from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+Kind = TypeVar("Kind")
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -200,6 +203,17 @@ def generator(name: str, value: Any, *, optional: bool = False) -> None:
 
     remedy = "use torch.Generator().manual_seed(0)"
     instance(name, value, torch.Generator, remedy, optional=optional)
+
+
+def unchecked(kind: type[Kind], **fields: Any) -> Kind:
+    """An object of a frozen dataclass whose fields were looked at before, without doing so again.
+
+    At every training step half a dozen are made; their checks and their ``__init__`` would take as
+    long as the products of a small network.
+    """
+    made = object.__new__(kind)
+    made.__dict__.update(fields)
+    return made
 
 
 def shown(value: Any) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from toreqprop import checks
 from toreqprop.energies import Params, System, VectorField
+from toreqprop.energies.nudging import nothing_like
 from toreqprop.errors import NotFiniteError, UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
@@ -34,11 +36,8 @@ class Settings:
     trace: Trace | None = None
 
 
-@dataclass
-class _Found:
-    """What the forward pass found, beside the tensors autograd carries."""
-
-    solutions: list[Solution] = field(default_factory=list)
+_Found = list[Solution]
+"""What the forward pass found, beside the tensors autograd carries."""
 
 
 def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
@@ -58,11 +57,11 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
             last = relax(system, settings.solver.limited(max_steps=1), start=reached)
         return last.but(state=state, steps=settings.gradient.steps)
     refuse_tracing()
-    found = _Found()
+    found: _Found = []
     transformed = torch._C._are_functorch_transforms_active()
     function = _TransformedEquilibrium if transformed else _Equilibrium
     tensors = function.apply(settings, found, x, *params)
-    solution = found.solutions[0]
+    solution = found[0]
     return solution.but(state=tensors[: len(solution.state)])
 
 
@@ -127,7 +126,7 @@ def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) ->
             kernel=settings.kernel,
             trace=settings.trace,
         )
-    found.solutions.append(solution)
+    found.append(solution)
     settings.report("free", solution)
     return (*solution.state, *system.drive, *solution.memory)
 
@@ -135,7 +134,7 @@ def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) ->
 def _keep(
     ctx: Any, settings: Settings, found: _Found, given: tuple[Tensor, ...], kept: State
 ) -> None:
-    solution = found.solutions[-1]
+    solution = found[-1]
     ctx.settings, ctx.given = settings, len(given)
     ctx.layers, ctx.known = len(solution.state), len(solution.memory)
     ctx.set_materialize_grads(False)
@@ -151,13 +150,29 @@ def _nudged_phases(ctx: Any, cotangents: tuple[Tensor | None, ...]) -> tuple[Ten
     known = len(kept) - ctx.known
     drive, memory = kept[ctx.layers : known], kept[known:]
     cotangent = tuple(
-        torch.zeros_like(s) if g is None else g if g.dtype == s.dtype else g.to(s.dtype)
+        nothing_like(s) if g is None else g if g.dtype == s.dtype else g.to(s.dtype)
         for g, s in zip(cotangents[: ctx.layers], free, strict=True)
     )
     wants = tuple(ctx.needs_input_grad[2:])
     with full_precision(x):
-        system = System(settings.field, x, tuple(params), drive, contraction=settings.contraction)
-        problem = Problem(system, settings.solver, wants, settings.report, settings.kernel, memory)
+        # All of it went through the checks of the free phase.
+        system = checks.unchecked(
+            System,
+            field=settings.field,
+            x=x,
+            params=tuple(params),
+            drive=drive,
+            contraction=settings.contraction,
+        )
+        problem = checks.unchecked(
+            Problem,
+            system=system,
+            solver=settings.solver,
+            wants=wants,
+            report=settings.report,
+            kernel=settings.kernel,
+            memory=memory,
+        )
         try:
             return (None, None, *settings.gradient.backward(problem, free, cotangent))
         except NotFiniteError:

@@ -1,4 +1,5 @@
-"""Independent pieces of work in processes of their own, with news from each while it runs."""
+"""Independent pieces of work in processes of their own, with news from each while it runs; or on
+other machines, through an executor."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
@@ -15,11 +16,9 @@ from queue import Empty
 from typing import Any, Generic, TypeVar
 
 from toreqprop.errors import LostWorkError
+from toreqprop.executors import Work, executor_of, perform_elsewhere
 
 K = TypeVar("K", bound=Hashable)
-
-Work = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function of a module and its arguments; both travel to another process."""
 
 
 def perform_all(
@@ -29,6 +28,7 @@ def perform_all(
     on_done: Callable[[K, Future[Any]], None],
     prepare: Callable[[], None] | None = None,
     on_lost: Callable[[Sequence[K]], None] = lambda keys: None,
+    executor: Executor | str | None = None,
 ) -> None:
     """Do all the work in single-threaded processes, the first pieces first.
 
@@ -39,7 +39,16 @@ def perform_all(
     Where a process is killed, ``on_lost`` gets the pieces that were under way; each is done once
     more, alone, and the rest after them. One whose process is killed again ends in a future with a
     `LostWorkError`.
+
+    With an ``executor``, or the address of a dask scheduler, the work is done there, without news
+    while a piece runs; what was lost there for good is done here as above.
     """
+    if executor is not None:
+        with executor_of(executor) as there:
+            left = perform_elsewhere(work, there, on_done, prepare)
+        if left:
+            on_lost(left)
+        work, processes = {key: work[key] for key in left}, 1
     pool = _Pool(work, on_news, on_done, prepare)
     left = list(work)
     while left:

@@ -24,6 +24,11 @@ class Status(Enum):
         "the relaxation stopped at max_steps before reaching its tolerance: raise max_steps, "
         "raise tol, keep spectral_norm=True, or use solver=Anderson()"
     )
+    CYCLING = (
+        "the relaxation swings between two states (or its swing dies out by less than a hundredth "
+        "a step), and more steps change nothing: use solver=FixedPoint(damping=0.5) or "
+        "solver=Anderson(), or keep spectral_norm=True with a radius below 1"
+    )
     DIVERGED = (
         "the relaxation produced non-finite values: keep spectral_norm=True, lower the learning "
         "rate, or use solver=FixedPoint(damping=0.5)"
@@ -50,7 +55,8 @@ class Solution:
         residual: (batch,) the largest over the layers of ``‖f(s) − s‖ / scale``, with the layer's
             own activity as scale (for a shift `NUDGE_SLACK` times the shift itself); times the
             contraction factor of one layer where it is known, which bounds the residual of
-            ``f(s)``. It is what ``tol`` is compared with.
+            ``f(s)``, or, in compiled stacks, times the rate at which it was measured to shrink,
+            which predicts it. It is what ``tol`` is compared with.
         status: how the relaxation ended.
         layer: where it ended so, counted from zero, if not well; None where that has no place.
         memory: what the code that relaxed it knows already, for the phases that follow.

@@ -76,7 +76,7 @@ def _pixels(raw: np.ndarray) -> np.ndarray:
 
 
 def test_a_search_is_reproducible_and_the_same_for_every_arm() -> None:
-    budget = Budget(trials=2, seed=1)
+    budget = Budget(trials=3, seed=1)
     found = {arm: search(SMALL, arm, budget) for arm in searched(SMALL)}
     assert found["ep"] == search(SMALL, "ep", budget)
     points = {
@@ -85,7 +85,9 @@ def test_a_search_is_reproducible_and_the_same_for_every_arm() -> None:
     }
     assert len(points) == 1
     assert found["ep"][0].settings == starting(SMALL).ep
-    assert all(t.cosine is not None and t.cosine > 0.99 for t in found["ep"])
+    assert len({(t.settings.beta, t.settings.tol) for t in found["ep"]}) == 3
+    assert all(t.settings.beta is None and t.settings.tol is None for t in found["backprop"])
+    assert all(t.cosine is not None for t in found["ep"])
 
 
 def test_a_trial_whose_certificates_fail_is_never_chosen() -> None:
@@ -104,8 +106,24 @@ def test_in_the_second_round_every_arm_tries_the_best_of_the_others() -> None:
     asked = second_round(SMALL, found)
     assert [s.learning_rate for s in asked["ep"]] == [0.2, 0.3]
     assert [s.learning_rate for s in asked["shallow"]] == [0.1, 0.2]
-    found["ep"] = [replace(trial, certified=False) for trial in found["ep"]]
-    assert [s.learning_rate for s in second_round(SMALL, found)["ep"]] == [0.1, 0.2, 0.3]
+
+
+def test_ep_tries_the_best_of_the_others_at_its_own_nudge_and_tolerance() -> None:
+    plain = [Trial(ModelSettings(0.2, 0.1), (99.0,))]
+    refused = Trial(ModelSettings(0.4, 0.1, beta=1.0, tol=0.1), (99.5,), certified=False)
+    passed = Trial(ModelSettings(0.1, 0.1, beta=0.01, tol=1e-3), (98.0,))
+    asked = second_round(SMALL, {"ep": [refused, passed], "backprop": plain, "shallow": plain})
+    assert [(s.learning_rate, s.beta, s.tol) for s in asked["ep"]] == [(0.2, 0.01, 1e-3)] * 2
+    assert [(s.learning_rate, s.beta, s.tol) for s in asked["backprop"]] == [
+        (0.1, None, None),
+        (0.2, None, None),
+    ]
+
+
+def test_a_search_begins_with_what_the_row_used_before() -> None:
+    before = ModelSettings(0.004, 0.2, gain=1.5, beta=0.002, tol=2e-4)
+    found = search(SMALL, "ep", Budget(trials=2), before=before)
+    assert [t.settings for t in found] == [starting(SMALL).ep, before]
 
 
 def test_the_arms_are_what_they_are_called() -> None:

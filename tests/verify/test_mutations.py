@@ -101,9 +101,9 @@ def planted(monkeypatch):
     return use
 
 
-def test_what_counts_as_seen(planted) -> None:
+def test_what_counts_as_seen(planted, tmp_path: Path) -> None:
     planted((shifted, 90), (harmless, 90), (crashing, 90), (shifted, 91), (shifted, 92))
-    report = score.run_mutations()
+    report = score.run_mutations(output=tmp_path)
     seen = {o.name: o.seen for o in report.outcomes}
     assert seen == {
         "shifted 90": True, "harmless 90": False, "crashing 90": False, "shifted 91": False,
@@ -121,7 +121,7 @@ def test_the_command_prints_the_score(planted, tmp_path: Path, faults, code) -> 
     assert result.exit_code == code, result.output
     found = json.loads(result.stdout)
     assert found["score"] == 100 / len(faults)
-    assert json.loads((tmp_path / "mutations.json").read_text()) == found
+    assert json.loads((tmp_path / "verification/mutations.json").read_text()) == found
     assert f"1 of {len(faults)} faults seen" in result.stderr
     assert ("NOT SEEN by track 90" in result.stderr) is bool(code)
 
@@ -130,7 +130,16 @@ def test_a_part_of_them_is_not_written_over_the_whole(planted, tmp_path: Path) -
     planted((shifted, 90), (harmless, 91))
     arguments = ["--track", "90", "--jobs", "1", "--output", str(tmp_path)]
     assert CliRunner().invoke(app, ["verify", "--mutations", *arguments]).exit_code == 0
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "verification").exists()
+
+
+def test_a_stopped_score_goes_on(planted, tmp_path: Path) -> None:
+    planted((shifted, 90))
+    first = score.run_mutations(output=tmp_path)
+    again = score.run_mutations(output=tmp_path)
+    assert (first.made["timing"]["reused"], again.made["timing"]["reused"]) == (0, 2)
+    assert again.outcomes == first.outcomes
+    assert set(first.as_dict()) >= {"commit", "command", "environment", "timing"}
 
 
 @pytest.mark.parametrize(

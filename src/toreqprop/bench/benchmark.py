@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -103,19 +104,25 @@ def run_benchmark(
     output: Path = Path("results"),
     fresh: bool = False,
     listener: Listener[Run] | None = None,
+    executor: Executor | str | None = None,
 ) -> tuple[BenchmarkReport, tuple[Path, ...]]:
     """Run a plan, by default the quick one, write its report, and return it with its files.
 
-    Finished runs of equal code, settings, data and versions are taken up from ``output``.
+    Finished runs of equal code, settings, data and versions are resumed from ``output``. Runs are
+    done in ``processes`` of this machine, or by an ``executor``: any `concurrent.futures.Executor`,
+    or the address of a dask scheduler.
     """
     started = time.time()
     plan = make_plan() if plan is None else plan
     runs = plan.runs()
     absent = _unavailable(runs)
     runs = [run for run in runs if run.task not in absent]
-    outcome = run_jobs(runs, Store(output / KEPT), processes, listener, fresh=fresh)
+    outcome = run_jobs(
+        runs, Store(output / KEPT), processes, listener, fresh=fresh, executor=executor
+    )
     made = provenance(plan.command(), started)
-    made["timing"] |= {"jobs": processes, "reused_runs": outcome.reused}
+    jobs = processes if executor is None else "elsewhere"
+    made["timing"] |= {"jobs": jobs, "reused_runs": outcome.reused}
     report = benchmark_report(plan, outcome, {**plan.untuned(), **absent}, made)
     return report, tuple(write_reports(report.as_dict(), output / plan.folder))
 
@@ -154,7 +161,7 @@ def benchmark_report(
 
 
 def _unavailable(runs: list[Run]) -> dict[str, str]:
-    """Rows whose data cannot be had, with the reason; asked once, before any process starts."""
+    """Rows whose data is not available, with the reason; asked once, before any process starts."""
     reasons: dict[str, str] = {}
     seen: set[str] = set()
     for run in runs:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop.evidence import Measurement
 from toreqprop.gradients import (
     CenteredEP,
     GradientEstimator,
@@ -81,35 +82,53 @@ class Sweep:
         }
 
 
-def sweep_beta(
-    seed: int = 42,
-    betas: tuple[float, ...] = BETAS,
-    on_point: Callable[[Point], None] | None = None,
-) -> Sweep:
+def sweep_beta(seed: int = 42, betas: tuple[float, ...] = BETAS) -> Sweep:
     """Measure every curve in float32 and float64 on one small `LoopedMLP` and batch."""
+    parts = [curve(seed, name, dtype, betas) for dtype in TOLERANCE for name in CURVES]
+    return assembled(seed, parts)
+
+
+def curve(
+    seed: int, estimator: str, dtype: str, betas: tuple[float, ...] = BETAS
+) -> list[dict[str, Any]]:
+    """The points of one curve as plain data."""
+    model, x, y = _problem(seed)
+    exact = _hidden_gradient(_at(model, "float64"), ImplicitGradient(), x.double(), y)
+    net = _at(model, dtype)
+    batch = x.to(next(net.parameters()).dtype)
+    points = []
+    for beta in betas:
+        found = _hidden_gradient(net, CURVES[estimator](beta), batch, y).double()
+        error = float((found - exact).norm() / exact.norm())
+        points.append(asdict(Point(estimator, dtype, beta, error)))
+    return points
+
+
+def measurements(seed: int) -> list[Measurement]:
+    """The sweep as jobs, one for each curve."""
+    return [
+        Measurement(
+            "beta_sweep",
+            f"{name}, {dtype}, {seed}",
+            f"{__name__}:curve",
+            (("seed", seed), ("estimator", name), ("dtype", dtype)),
+        )
+        for dtype in TOLERANCE
+        for name in CURVES
+    ]
+
+
+def assembled(seed: int, curves: list[list[dict[str, Any]]]) -> Sweep:
+    """The sweep of all curves."""
+    return Sweep(seed, tuple(Point(**point) for found in curves for point in found))
+
+
+def _problem(seed: int) -> tuple[LoopedMLP, Tensor, Tensor]:
     torch.manual_seed(seed)
     model = LoopedMLP(8, 24, 4, on_failure="ignore", max_steps=2000)
     with torch.no_grad():  # enough recurrence for the spectral bound to be active
         dict(model.named_parameters())["recurrent.raw"].mul_(30)
-    x, y = torch.randn(16, 8), torch.randint(0, 4, (16,))
-    exact = _hidden_gradient(_at(model, "float64"), ImplicitGradient(), x.double(), y)
-    points = []
-    for dtype in TOLERANCE:
-        net = _at(model, dtype)
-        batch = x.to(next(net.parameters()).dtype)
-        for name, build in CURVES.items():
-            for beta in betas:
-                found = _hidden_gradient(net, build(beta), batch, y).double()
-                point = Point(name, dtype, beta, float((found - exact).norm() / exact.norm()))
-                points.append(point)
-                if on_point is not None:
-                    on_point(point)
-    return Sweep(seed, tuple(points))
-
-
-def count_points(betas: tuple[float, ...] = BETAS) -> int:
-    """How many measurements a sweep makes, for a progress bar."""
-    return len(TOLERANCE) * len(CURVES) * len(betas)
+    return model, torch.randn(16, 8), torch.randint(0, 4, (16,))
 
 
 def _at(model: LoopedMLP, dtype: str) -> LoopedMLP:

@@ -5,22 +5,19 @@ Settings were chosen on validation images alone; the test images are used once, 
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from toreqprop.atomic import write_atomically
 from toreqprop.certificate import certify
 from toreqprop.energies import POOLINGS
-from toreqprop.evidence import environment
+from toreqprop.evidence import Measurement
 from toreqprop.models import BackpropConvNet, EquilibriumModel, HopfieldConvNet
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import Epoch, RelaxationMonitor, TrainingConfig, accuracy, fit
@@ -58,9 +55,6 @@ class ConvolutionalSettings:
             optimizer="adamw",
             seed=seed,
         )
-
-
-SETTINGS = {"mnist": ConvolutionalSettings(), "fashion": ConvolutionalSettings()}
 
 
 @dataclass(frozen=True)
@@ -185,19 +179,62 @@ def step_times(settings: ConvolutionalSettings, rounds: int = 20, seed: int = 0)
     )
 
 
-def store(path: Path, found: ConvolutionalRun | StepTimes) -> dict[str, Any]:
-    """Put a measurement into the file, in the place of an earlier one of its kind."""
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
-    if isinstance(found, StepTimes):
-        content["step_times"] = asdict(found)
-    else:
-        kind = (found.task, found.method, found.full, found.seed)
-        rows = [r for r in content["runs"] if kind_of(r) != kind]
-        content["runs"] = sorted([*rows, asdict(found)], key=kind_of)
-    write_atomically(path, json.dumps({**content, "environment": environment()}, indent=1) + "\n")
-    return content
+def measurements(
+    tasks: Sequence[str],
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    settings: ConvolutionalSettings,
+    *,
+    full: bool,
+    timed: bool,
+) -> list[Measurement]:
+    """The study as jobs: every training, and the times of a step where asked."""
+    plain = tuple(sorted(asdict(settings).items()))
+    found = [
+        Measurement(
+            "convolutional",
+            f"{task}, {method}, {'all' if full else '5k'}, {settings.epochs} epochs, seed {seed}",
+            f"{__name__}:trained",
+            (("task", task), ("method", method), ("seed", seed), ("full", full),
+             ("settings", plain)),
+            tasks=(task,),
+            weight=3.0 if method == "ep" else 1.0,
+        )
+        for task in tasks
+        for seed in seeds
+        for method in methods
+    ]  # fmt: skip
+    if timed:
+        job = Measurement(
+            "convolutional", "time of a step", f"{__name__}:timed", (("settings", plain),)
+        )
+        found.append(job)
+    return found
 
 
-def kind_of(row: dict[str, Any]) -> tuple[str, str, bool, int]:
-    """Two runs of one kind do not stand side by side in the file."""
-    return row["task"], row["method"], row["full"], row["seed"]
+def trained(
+    task: str, method: Method, seed: int, full: bool, settings: Iterable[tuple[str, Any]]
+) -> dict[str, Any]:
+    """One training as plain data, its times apart."""
+    plain = asdict(run(task, method, _settings(settings), seed=seed, full=full))
+    for epoch in plain["epochs"]:
+        del epoch["seconds"]
+    names = ("seconds", "cpu_seconds", "cpu_milliseconds_per_step")
+    return {**plain, "timing": {name: plain.pop(name) for name in names}}
+
+
+def timed(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The times of a step as plain data: all of it is volatile."""
+    return {"timing": asdict(step_times(_settings(settings)))}
+
+
+def assembled(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the file of the study holds beside its origin."""
+    runs = [each for each in found if "task" in each]
+    times = [each["timing"] for each in found if "task" not in each]
+    return {"runs": runs, **({"step_times": times[0]} if times else {})}
+
+
+def _settings(plain: Iterable[tuple[str, Any]]) -> ConvolutionalSettings:
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in plain}
+    return ConvolutionalSettings(**given)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from torch.nn import functional as F
 
 from toreqprop.atomic import write_atomically
 from toreqprop.certificate import certify
-from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence.statistics import Comparison, Summary, compare
 from toreqprop.models import HopfieldMLP, LoopedMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.processes import perform_all
 from toreqprop.tasks import get
 
 TASKS = ("mnist", "fashion")
@@ -32,10 +33,15 @@ LOOPED = "looped"
 NETWORKS = (LOOPED, "2", "4", "8")
 """One layer coupled to itself, or so many layers on top of each other."""
 
+TWIN_STARTS = {"2": "usual", "4": "orthogonal", "8": "orthogonal"}
+"""How the twins start: of torch's weights and the orthogonal ones of stacks those with the lower
+loss on held-out training images (``results/depth_search.jsonl``)."""
+
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained, and how: the same on both sides, and not tuned for either."""
+    """What is trained, and how, the same on both sides: Adam, with a rate that falls to zero, so
+    that accuracies at the end are of the network more than of its last steps."""
 
     tasks: tuple[str, ...] = TASKS
     networks: tuple[str, ...] = NETWORKS
@@ -44,9 +50,8 @@ class Setup:
     epochs: int = 10
     batch: int = 64
     rate: float = 1e-3
+    decay: bool = True
     first_seed: int = 42
-    bound: Bound = "tight"
-    feedback: float = 0.3
 
     def runs(self) -> Iterator[tuple[str, str, int]]:
         """Task, network and seed of every run, seed by seed."""
@@ -84,22 +89,25 @@ class Run:
 def build(
     setup: Setup, network: str, inputs: int, classes: int
 ) -> tuple[EquilibriumModel, nn.Module]:
-    """An equilibrium network, all else as by default, and plain layers of the same number."""
+    """An equilibrium network as by default, and plain layers of the same number."""
     width = setup.width
     if network == LOOPED:
-        model = LoopedMLP(inputs, width, classes, bound=setup.bound)
-        return model, plain(inputs, width, 1, classes)
+        return LoopedMLP(inputs, width, classes), plain(inputs, width, 1, classes)
     layers = int(network)
-    sizes = [inputs, *[width] * layers, classes]
-    stack = HopfieldMLP(sizes, bound=setup.bound, feedback=setup.feedback)
-    return stack, plain(inputs, width, layers, classes)
+    stack = HopfieldMLP([inputs, *[width] * layers, classes])
+    return stack, plain(inputs, width, layers, classes, TWIN_STARTS[network])
 
 
-def plain(inputs: int, width: int, layers: int, classes: int) -> nn.Sequential:
-    """Layers of tanh units for backpropagation."""
+def plain(
+    inputs: int, width: int, layers: int, classes: int, start: str = "usual"
+) -> nn.Sequential:
+    """Layers of tanh units for backpropagation; between them torch's usual weights, or the
+    orthogonal ones that stacks have."""
     parts: list[nn.Module] = []
     for below in [inputs, *[width] * (layers - 1)]:
         parts += [nn.Linear(below, width), nn.Tanh()]
+        if start == "orthogonal" and len(parts) > 2:
+            nn.init.orthogonal_(parts[-2].weight)  # type: ignore[arg-type]
     return nn.Sequential(*parts, nn.Linear(width, classes))
 
 
@@ -117,10 +125,10 @@ def run(setup: Setup, task: str, network: str, seed: int) -> Run:
     before = certify(model, *sample)
     model.failures.clear()
     key = model.register_relaxation_hook(lambda phase, found: steps[phase].append(found.steps))
-    seconds = _train(setup, model, x, y, seed)
+    seconds = train(setup, model, x, y, seed)
     model.remove_relaxation_hook(key)
     failures = sum(model.failures.values())
-    twin_seconds = _train(setup, twin, x, y, seed)
+    twin_seconds = train(setup, twin, x, y, seed)
     after = certify(model, *sample)
     test = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
     epoch = -(-len(x) // setup.batch)
@@ -132,8 +140,11 @@ def run(setup: Setup, task: str, network: str, seed: int) -> Run:
     )  # fmt: skip
 
 
-def _train(setup: Setup, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> float:
+def train(setup: Setup, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> float:
+    """Train by ``loss.backward()``; returns the processor time."""
     optimizer = torch.optim.Adam(model.parameters(), lr=setup.rate)
+    total = setup.epochs * -(-len(x) // setup.batch)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total)
     order = torch.Generator().manual_seed(seed)
     started = time.process_time()
     for _ in range(setup.epochs):
@@ -141,6 +152,8 @@ def _train(setup: Setup, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> f
             optimizer.zero_grad()
             F.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
+            if setup.decay:
+                falling.step()
     return time.process_time() - started
 
 
@@ -166,17 +179,42 @@ def reaches(model: EquilibriumModel) -> list[float]:
 
 
 def measure(
-    setup: Setup, path: Path, on_run: Callable[[Run], None] = lambda found: None
+    setup: Setup,
+    path: Path,
+    on_run: Callable[[Run], None] = lambda found: None,
+    *,
+    executor: Executor | str | None = None,
 ) -> list[Run]:
-    """Every run of ``setup``; those in the file already are kept, new ones are added to it."""
+    """Every run of ``setup``; those in the file already are kept, new ones are added to it.
+
+    An ``executor``, or the address of a dask scheduler, has them done elsewhere.
+    """
     known = read(path, setup) if path.exists() else []
     done = {(r.task, r.network, r.seed): r for r in known}
+
+    def keep(key: tuple[str, str, int], found: Run) -> None:
+        done[key] = found
+        content = {"setup": asdict(setup), "runs": [asdict(r) for r in done.values()]}
+        write_atomically(path, json.dumps(content, indent=1))
+        on_run(found)
+
+    pending = []
     for key in setup.runs():
-        if key not in done:
-            done[key] = run(setup, *key)
-            content = {"setup": asdict(setup), "runs": [asdict(r) for r in done.values()]}
-            write_atomically(path, json.dumps(content, indent=1))
-        on_run(done[key])
+        if key in done:
+            on_run(done[key])
+        else:
+            pending.append(key)
+    if executor is None:
+        for key in pending:
+            keep(key, run(setup, *key))
+    else:
+        perform_all(
+            {key: (run, (setup, *key)) for key in pending},
+            1,
+            lambda news: None,
+            lambda key, future: keep(key, future.result()),
+            executor=executor,
+        )
     return [done[key] for key in setup.runs()]
 
 

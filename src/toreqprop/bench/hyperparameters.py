@@ -83,7 +83,7 @@ def starting(of: Row) -> TaskSettings:
         hidden=of.hidden,
         epochs=of.epochs,
         batch_size=of.batch_size,
-        ep=replace(START, beta=of.beta),
+        ep=replace(START, beta=of.beta, tol=of.tol),
         backprop=START,
         shallow=None if of.depth_is_twin else START,
     )
@@ -113,7 +113,8 @@ def settings(name: str, full: bool = False, content: dict[str, Any] | None = Non
         for arm in found.arms:
             found.training(arm, 0)
             checks.number("gain", found.model(arm).gain, 0, above=True)
-        checks.number("beta", found.ep.beta, 0, above=True)
+        for name in ("beta", "tol"):
+            checks.number(name, getattr(found.ep, name), 0, above=True)
     except InvalidInputError as error:
         raise InvalidInputError(
             f"The hyperparameters of {of.name!r} cannot be used: {error}"

@@ -25,8 +25,7 @@ class Row:
         layers: hidden layers of the network, 1 for a looped one.
         twin: hidden layers of the feed-forward network with as many parameters.
         hidden, epochs, batch_size: of every arm.
-        beta: EP's nudge. It is not searched, as accuracy hardly depends on it: it is chosen so
-            small that certificates pass, which costs nothing where differences are carried.
+        beta, tol: EP's nudge and tolerance that a search begins with.
         accuracy: least mean accuracy of EP and of the stronger baseline, in percent: to be as good
             as a weak baseline would prove nothing.
         margin: points within which EP shall be equivalent to the stronger baseline.
@@ -37,6 +36,7 @@ class Row:
         quick: whether `toreqprop benchmark` runs it.
         counts: whether it counts for the mean gap (a task counts once).
         splits: validation splits a trial of the search is scored on.
+        search_epochs: epochs of a trial, where those of the row are too many for a search.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Row:
     epochs: int = 20
     batch_size: int = 64
     beta: float = 1e-3
+    tol: float = 1e-4
     policy_return: float | None = None
     below_expert: float | None = None
     all_images: bool = False
@@ -59,6 +60,7 @@ class Row:
     quick: bool = True
     counts: bool = True
     splits: int = 3
+    search_epochs: int | None = None
 
     @property
     def depth_is_twin(self) -> bool:
@@ -66,8 +68,9 @@ class Row:
         return self.layers == self.twin
 
 
-RECURRENT = (("bound", "tight"), ("radius", 0.95), ("tol", 1e-4), ("max_steps", 300))
-"""What makes a network recur: its norm is kept within 3 % of the radius, not far below it."""
+RECURRENT = (("bound", "tight"), ("radius", 0.95), ("max_steps", 300))
+"""What makes a network recur: its norm is kept within 3 % of the radius, not far below it. All that
+matters is said here or searched, so that a new default of the library changes no row."""
 
 ROWS: tuple[Row, ...] = (
     Row("digits", "digits", "Digits 8x8", 95.0, options=RECURRENT, epochs=30, splits=4),
@@ -90,17 +93,17 @@ ROWS: tuple[Row, ...] = (
     Row(
         "mnist-layered", "mnist", "MNIST (5k), layered", 92.5,
         network="hopfield", options=(*RECURRENT, ("feedback", 0.3)),
-        layers=2, twin=2, epochs=12, seeds=10, counts=False, splits=2,
+        layers=2, twin=2, epochs=12, seeds=10, counts=False, splits=1, search_epochs=6,
     ),
     Row(
         "mnist-full", "mnist", "MNIST (60k)", 97.0,
         margin=0.3, options=RECURRENT, hidden=256, epochs=8, batch_size=128,
-        all_images=True, seeds=5, quick=False, counts=False, splits=1,
+        all_images=True, seeds=5, quick=False, counts=False, splits=1, search_epochs=2,
     ),
     Row(
         "fashion-full", "fashion", "Fashion-MNIST (60k)", 87.0,
         margin=0.3, options=RECURRENT, hidden=256, epochs=8, batch_size=128,
-        all_images=True, seeds=5, quick=False, counts=False, splits=1,
+        all_images=True, seeds=5, quick=False, counts=False, splits=1, search_epochs=2,
     ),
 )  # fmt: skip
 

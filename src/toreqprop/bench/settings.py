@@ -16,13 +16,15 @@ MODELS: tuple[ModelName, ...] = get_args(ModelName)
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What may differ between the arms of a row; ``gain`` is that of the readout, ``beta`` EP's."""
+    """What may differ between the arms of a row: ``gain`` is that of the readout, ``beta`` and
+    ``tol`` are EP's nudge and the tolerance of its relaxations, None where an arm has none."""
 
     learning_rate: float
     weight_decay: float
     schedule: Literal["constant", "cosine"] = "cosine"
     gain: float = 1.0
     beta: float | None = None
+    tol: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from toreqprop.errors import InvalidInputError
+from toreqprop.evidence import Measurement
 from toreqprop.sklearn import EqPropClassifier, EqPropRegressor
 
 Score = Literal["accuracy", "R²"]
@@ -63,15 +64,13 @@ MODELS: dict[Score, tuple[type[BaseEstimator], type[BaseEstimator]]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One data set: the scores of every fold, seed by seed, and seconds to fit all of them."""
+    """One data set: the scores of every fold, seed by seed."""
 
     data: str
     features: Features
     score: Score
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
-    our_seconds: float
-    their_seconds: float
 
     @property
     def our_mean(self) -> float:
@@ -106,31 +105,35 @@ def select(names: Sequence[str] | None) -> tuple[Data, ...]:
     return tuple(known[name] for name in names) if names else DATA
 
 
-def compare(
-    chosen: Sequence[Data],
-    seeds: Sequence[int],
-    on_fit: Callable[[], None] | None = None,
-    models: dict[Score, tuple[type[BaseEstimator], type[BaseEstimator]]] = MODELS,
-) -> Iterator[Comparison]:
-    """Cross-validate both models on every data set, with and without a scaler before them."""
-    kinds: tuple[Features, ...] = ("standardised", "raw")
-    for data in chosen:
-        x, y = data.load(return_X_y=True)
-        x = x.astype(np.float32)  # both models compute in the type they are given
-        for features in kinds:
-            found = [
-                _cross_validate(cls, x, y, data.score, features, seeds, on_fit)
-                for cls in models[data.score]
-            ]
-            (ours, our_seconds), (theirs, their_seconds) = found
-            yield Comparison(
-                data.name, features, data.score, ours, theirs, our_seconds, their_seconds
-            )
+KINDS: tuple[Features, ...] = ("standardised", "raw")
 
 
-def fits(chosen: Sequence[Data], seeds: Sequence[int]) -> int:
-    """How many models `compare` fits."""
-    return len(chosen) * len(seeds) * FOLDS * 4
+def compare(data: str, features: Features, seeds: Sequence[int]) -> dict[str, Any]:
+    """Cross-validate both models on a data set, with or without a scaler before them."""
+    (chosen,) = select([data])
+    x, y = chosen.load(return_X_y=True)
+    x = x.astype(np.float32)  # both models compute in the type they are given
+    found = [
+        _cross_validate(cls, x, y, chosen.score, features, seeds) for cls in MODELS[chosen.score]
+    ]
+    (ours, our_seconds), (theirs, their_seconds) = found
+    made = Comparison(data, features, chosen.score, ours, theirs)
+    return {**made.as_dict(), "timing": {"ours": our_seconds, "theirs": their_seconds}}
+
+
+def measurements(chosen: Sequence[Data], seeds: Sequence[int]) -> list[Measurement]:
+    """All comparisons as jobs."""
+    return [
+        Measurement(
+            "sklearn",
+            f"{data.name}, {features}, {len(seeds)} from {seeds[0]}",
+            f"{__name__}:compare",
+            (("data", data.name), ("features", features), ("seeds", tuple(seeds))),
+            weight=2.0 if data.name == "digits" else 1.0,
+        )
+        for data in chosen
+        for features in KINDS
+    ]
 
 
 def _cross_validate(
@@ -140,7 +143,6 @@ def _cross_validate(
     score: Score,
     features: Features,
     seeds: Sequence[int],
-    on_fit: Callable[[], None] | None,
 ) -> tuple[tuple[float, ...], float]:
     split = StratifiedKFold if score == "accuracy" else KFold
     scores, started = [], time.perf_counter()
@@ -154,6 +156,4 @@ def _cross_validate(
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 model.fit(x[train], y[train])
             scores.append(float(model.score(x[test], y[test])))
-            if on_fit is not None:
-                on_fit()
     return tuple(scores), time.perf_counter() - started

@@ -1,11 +1,12 @@
 """Searches the settings of a row's arms on training data alone, with the same budget for each.
 
-A first round searches every arm by itself; in a second every arm tries what was best for the
-others, so that none is ahead by the luck of the draw.
+A first round searches every arm by itself, beginning with one point for all and with what the row
+used before; in a second every arm tries what was best for the others, so that none is ahead by the
+luck of the draw. EP's nudge and tolerance are searched with the rest.
 
 The test set of a task is the same for every seed and no training set holds a row of it, so nothing
 here can have seen it. A trial of EP counts only if its certificates pass, before, in the middle of
-and after training, at the row's own β and on every split, and with room to spare.
+and after training, at its own β and tolerance and on every split, and with room to spare.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from toreqprop.bench.arms import certificate
 from toreqprop.bench.hyperparameters import searched, starting
 from toreqprop.bench.rows import Row
 from toreqprop.bench.run import CERTIFIED, Run, build
-from toreqprop.bench.settings import ModelName, ModelSettings
+from toreqprop.bench.settings import ModelName, ModelSettings, TaskSettings
+from toreqprop.bench.shared_search import shared_trials
 from toreqprop.errors import InvalidInputError
 from toreqprop.tasks import Dataset, get
 from toreqprop.training import Epoch, accuracy, fit
@@ -41,11 +43,16 @@ REFUSED = -100.0
 """Added to the score of a trial whose certificates fail: it loses to every other one."""
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 2e-3, "high": 3e-2, "log": True},
+    "learning_rate": {"low": 1e-3, "high": 3e-2, "log": True},
     "weight_decay": {"low": 1e-2, "high": 1.0, "log": True},
     "gain": {"low": 1.0, "high": 5.0, "log": True},
+    "beta": {"low": 3e-4, "high": 3e-2, "log": True},
+    "tol": {"low": 1e-5, "high": 1e-3, "log": True},
 }
-"""What is searched, for every arm alike; the rate falls as a cosine."""
+"""What is searched; the rate falls as a cosine. All of it is drawn for every arm, so that all arms
+try the same points to begin with; what an arm does not have is dropped."""
+
+EP_ALONE = ("beta", "tol")
 
 
 @dataclass(frozen=True)
@@ -116,22 +123,28 @@ def search(
     arm: ModelName,
     budget: Budget,
     *,
+    before: ModelSettings | None = None,
     points: Sequence[ModelSettings] | None = None,
     on_trial: Callable[[int, Trial], None] | None = None,
+    storage: str | None = None,
 ) -> list[Trial]:
     """Try ``budget.trials`` settings of an arm by Optuna's TPE, or just ``points`` where given.
 
+    The first trials are the common beginning and, where there is one, what was used ``before``.
+    With ``storage``, the address of a database, other processes may do a part of the trials
+    (`toreqprop.bench.shared_search`).
+
     Raises:
-        InvalidInputError: Optuna is not installed.
+        InvalidInputError: Optuna is not installed, or the address is no database's.
     """
     optuna = _optuna()
-    given = starting(of)
+    given = trained_shorter(starting(of), of)
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + budget.splits_of(of))
     splits = {seed: validation_split(of, seed) for seed in seeds}
     trials: list[Trial] = []
 
-    def objective(asked: Any) -> float:
-        chosen = replace(suggest(asked, space(of, arm)), beta=given.model(arm).beta)
+    def attempt(asked: Any) -> Trial:
+        chosen = suggest(asked, of, arm)
         entry = replace(given, **{arm: chosen})  # type: ignore[arg-type]
         parts = [
             _validate(Run(of.name, arm, seed, entry, of.all_images), data)
@@ -140,50 +153,68 @@ def search(
         trials.append(_trial(chosen, parts))
         if on_trial is not None:
             on_trial(len(trials), trials[-1])
-        return trials[-1].score
+        return trials[-1]
+
+    known = [given.model(arm), *([] if before is None else [before])]
+    starts = [nearest(point, given.ep) for point in (known if points is None else points)]
+    if storage is not None and points is None:
+        name = f"{of.name}, {arm}, {budget.trials} trials, {len(splits)} splits, {budget.seed}"
+
+        def shared(asked: Any) -> tuple[float, dict[str, Any]]:
+            tried = attempt(asked)
+            return tried.score, asdict(tried)
+
+        found = shared_trials(optuna, storage, name, budget.trials, budget.seed, starts, shared)
+        return [trial_of(plain) for plain in found]
 
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=5)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for point in [given.model(arm)] if points is None else points:
-        study.enqueue_trial(nearest(point, space(of, arm)))
-    study.optimize(objective, n_trials=budget.trials if points is None else len(points))
+    for start in starts:
+        study.enqueue_trial(start)
+    study.optimize(
+        lambda asked: attempt(asked).score,
+        n_trials=budget.trials if points is None else len(points),
+    )
     return trials
+
+
+def trained_shorter(entry: TaskSettings, of: Row) -> TaskSettings:
+    """What a trial trains with: the row's settings, for the epochs of its search."""
+    return entry if of.search_epochs is None else replace(entry, epochs=of.search_epochs)
 
 
 def second_round(
     of: Row, found: Mapping[ModelName, Sequence[Trial]]
 ) -> dict[ModelName, list[ModelSettings]]:
-    """What each arm tries once more: the best of every other arm, and its own best where that has
-    no certificates."""
-    leaders = {arm: max(found[arm], key=lambda trial: trial.mean) for arm in searched(of)}
+    """What each arm tries once more: the best of every other arm, at the nudge and tolerance of its
+    own best."""
+    leaders = {arm: max(found[arm], key=lambda trial: trial.score).settings for arm in searched(of)}
     return {
         arm: [
-            leader.settings
+            replace(leader, beta=leaders[arm].beta, tol=leaders[arm].tol)
             for other, leader in leaders.items()
-            if other != arm or not max(found[arm], key=lambda trial: trial.score).certified
+            if other != arm
         ]
         for arm in searched(of)
     }
 
 
-def space(of: Row, arm: ModelName) -> dict[str, Any]:
-    """What is searched for an arm of a row: only a looped network's readout has a gain."""
-    if of.network != "looped" and arm == "ep":
-        return {name: domain for name, domain in SPACE.items() if name != "gain"}
-    return SPACE
+def domains(of: Row, arm: ModelName) -> tuple[str, ...]:
+    """What an arm of a row has of the space: only a looped network's readout has a gain."""
+    without = EP_ALONE if arm != "ep" else () if of.network == "looped" else ("gain",)
+    return tuple(name for name in SPACE if name not in without)
 
 
-def nearest(chosen: ModelSettings, domains: dict[str, Any]) -> dict[str, Any]:
-    """The point of the search space nearest to some settings."""
-    found = _plain(chosen)
-    return {name: min(max(found[name], d["low"]), d["high"]) for name, d in domains.items()}
+def nearest(chosen: ModelSettings, rest: ModelSettings) -> dict[str, Any]:
+    """The point of the search space nearest to some settings; ``rest`` has what they lack."""
+    found = _plain(rest) | _plain(chosen)
+    return {name: min(max(found[name], d["low"]), d["high"]) for name, d in SPACE.items()}
 
 
-def suggest(asked: Any, domains: dict[str, Any]) -> ModelSettings:
+def suggest(asked: Any, of: Row, arm: ModelName) -> ModelSettings:
     """Draw settings; numbers are rounded before they are tried, so that what is written was."""
-    chosen: dict[str, Any] = {
-        name: float(f"{asked.suggest_float(name, **d):.2g}") for name, d in domains.items()
-    }
+    drawn = {name: float(f"{asked.suggest_float(name, **d):.2g}") for name, d in SPACE.items()}
+    chosen: dict[str, Any] = {name: drawn[name] for name in domains(of, arm)}
     return ModelSettings(**chosen)
 
 
@@ -207,10 +238,11 @@ def record(
     """A row's entry of the file: the best settings and the whole search behind them."""
     log: dict[str, Any] = {
         "trials": budget.trials,
+        "epochs": trained_shorter(starting(of), of).epochs,
         "validation": describe_validation(of, budget.splits_of(of)),
         "validation_seed": VALIDATION_SEED,
-        "sampler": f"Optuna TPE, seed {budget.seed}, 5 random trials first; then the best of the "
-        "other arms",
+        "sampler": f"Optuna TPE, seed {budget.seed}, after a common beginning and what the row "
+        "used before; then the best of the other arms",
         "constraint": f"certificates of EP at cosine >= {MIN_COSINE}, norms within "
         f"{MAX_NORM_ERROR:.1%}, three times in training",
         "space": SPACE,
@@ -269,6 +301,12 @@ def _validate(run: Run, data: Dataset) -> tuple[float, list[dict[str, Any]]]:
     fit(network, x, y, training, on_epoch=after)
     test = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
     return 100 * accuracy(network, *test), found
+
+
+def trial_of(plain: Mapping[str, Any]) -> Trial:
+    """A trial from its plain data."""
+    accuracies, settings = tuple(plain["accuracies"]), ModelSettings(**plain["settings"])
+    return Trial(**{**plain, "accuracies": accuracies, "settings": settings})
 
 
 def _plain(chosen: ModelSettings) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from toreqprop.bench.hyperparameters import searched
 from toreqprop.bench.rows import row
-from toreqprop.bench.settings import ModelName, ModelSettings
-from toreqprop.bench.tuning import Trial
+from toreqprop.bench.settings import ModelName
+from toreqprop.bench.tuning import Trial, trial_of
 from toreqprop.sealed import read_sealed, write_sealed
 
 Search = tuple[str, ModelName, int]
@@ -31,7 +31,7 @@ class Journal:
         kept = read_sealed(path)
         if kept is None or kept.get("request") != request:
             return Journal(path, request)
-        found = {key: [_trial(t) for t in trials] for key, trials in kept["found"].items()}
+        found = {key: [trial_of(t) for t in trials] for key, trials in kept["found"].items()}
         return Journal(path, request, found)
 
     def add(self, name: str, arm: ModelName, number: int, trials: list[Trial]) -> None:
@@ -59,8 +59,3 @@ class Journal:
 
 def _key(name: str, arm: ModelName, number: int) -> str:
     return f"{name}, {arm}, {number}"
-
-
-def _trial(stored: dict[str, Any]) -> Trial:
-    plain = {**stored, "accuracies": tuple(stored["accuracies"])}
-    return Trial(**{**plain, "settings": ModelSettings(**stored["settings"])})

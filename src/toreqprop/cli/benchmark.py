@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from toreqprop.cli.elsewhere import Scheduler
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def benchmark(
     jobs: Annotated[
         int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
     ] = None,
+    scheduler: Scheduler = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder looked in first for data files.")
     ] = None,
@@ -58,7 +60,7 @@ def benchmark(
 ) -> None:
     """Compare EP with backpropagation on five tasks and write the report.
 
-    Stop it at any time and run it again: finished runs are kept, and taken up where code, settings,
+    Stop it at any time and run it again: finished runs are kept, and resumed where code, settings,
     data and versions are the same. Exit code 1 if a check fails, EP is worse in some row, nothing
     could run, or a run was not finished; not if the seeds are too few to show anything.
 
@@ -67,6 +69,7 @@ def benchmark(
       toreqprop benchmark
       toreqprop benchmark --full
       toreqprop benchmark --tasks digits,cartpole --seeds 5
+      toreqprop benchmark --full --scheduler tcp://10.0.0.1:8786
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -97,7 +100,12 @@ def benchmark(
     try:
         with display:
             report, written = run_benchmark(
-                plan, processes=processes, output=output, fresh=fresh, listener=display
+                plan,
+                processes=processes,
+                output=output,
+                fresh=fresh,
+                listener=display,
+                executor=scheduler,
             )
     except KeyboardInterrupt:
         runs, store = plan.runs(), Store(output / KEPT)

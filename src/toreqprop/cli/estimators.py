@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from toreqprop.atomic import write_atomically
-
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -68,15 +66,21 @@ def sweep_beta(
       toreqprop sweep-beta --output results
     """
     from toreqprop.bench import beta_sweep
+    from toreqprop.cli.studies import StudyDisplay
+    from toreqprop.evidence import run_study
     from toreqprop.plots.style import need_matplotlib
 
     need_matplotlib()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("sweeping β", total=beta_sweep.count_points())
-        sweep = beta_sweep.sweep_beta(seed, on_point=lambda point: progress.advance(bar))
-    paths = beta_sweep.draw(sweep, output)
-    plain = sweep.as_dict()
-    write_atomically(output / "beta_sweep.json", json.dumps(plain, indent=2) + "\n")
+    with StudyDisplay(Console(stderr=True)) as display:
+        plain = run_study(
+            beta_sweep.measurements(seed),
+            lambda curves: beta_sweep.assembled(seed, curves).as_dict(),
+            command="toreqprop sweep-beta" + (f" --seed {seed}" if seed != 42 else ""),
+            path=output / "beta_sweep.json",
+            listener=display,
+        )
+    points = tuple(beta_sweep.Point(**point) for point in plain["points"])
+    paths = beta_sweep.draw(beta_sweep.Sweep(seed, points), output)
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
         return

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 
@@ -25,17 +24,26 @@ def memory(
       toreqprop memory --output results
     """
     from toreqprop.bench import memory as bench
+    from toreqprop.cli.studies import StudyDisplay
+    from toreqprop.evidence import run_study
     from toreqprop.plots.style import need_matplotlib
 
     need_matplotlib()  # before anything is measured
-    total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("one process for each point", total=total)
-        curves = bench.measure(on_point=lambda: progress.advance(bar))
-    output.mkdir(parents=True, exist_ok=True)
     path = output / "memory.json"
-    plain = curves.as_dict()
-    path.write_text(json.dumps(plain, indent=2) + "\n")
+    with StudyDisplay(Console(stderr=True)) as display:
+        plain = run_study(
+            bench.measurements(),
+            lambda found: bench.assembled(found).as_dict(),
+            command="toreqprop memory",
+            path=path,
+            listener=display,
+        )
+    curves = bench.MemoryCurves(
+        *(
+            tuple(bench.Point(**point) for point in plain[name])
+            for name in ("against_steps", "against_hidden")
+        )
+    )
     paths = bench.draw(curves, output)
     if as_json:
         typer.echo(json.dumps(plain, indent=2))

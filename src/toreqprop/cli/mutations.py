@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -11,44 +11,41 @@ from rich.console import Console
 from rich.table import Table
 
 from toreqprop.atomic import write_atomically
+from toreqprop.evidence import Listener, Record
 from toreqprop.progress_bars import ProgressBars
-from toreqprop.verify.mutations.score import (
-    Key,
-    Listener,
-    MutationReport,
-    Run,
-    run_mutations,
-)
+from toreqprop.verify.mutations.score import MutationReport, Planted, run_mutations
 
-FILE = "mutations.json"
+FILE = "verification/mutations.json"
 
 
-class Display(ProgressBars, Listener):
+class Display(ProgressBars, Listener[Planted]):
     """What each running track is at, and every outcome as it comes."""
 
-    def planned(self, count: int) -> None:
-        self.begin(count, 0, "runs of tracks")
+    _titles: dict[str, str]
 
-    def progress(self, key: Key, message: str) -> None:
-        self.piece(str(key), _name(key), None, note=message)
+    def planned(self, pending: Sequence[Planted], reused: int) -> None:
+        self._titles = {job.label: job.title for job in pending}
+        self.begin(len(pending), reused, "runs of tracks")
 
-    def finished(self, key: Key, run: Run) -> None:
-        self.end_piece(str(key))
-        wanted = run.status in ("PASS", "PARTIAL") if key[1] is None else bool(run.broken)
-        reason = run.reason or "; ".join(run.broken)
+    def progress(self, label: str, news: str) -> None:
+        self.piece(label, self._titles[label], None, note=news)
+
+    def repeated(self, jobs: Sequence[Planted]) -> None:
+        self.say_repeated([job.title for job in jobs])
+
+    def finished(self, job: Planted, record: Record) -> None:
+        self.end_piece(job.label)
+        honest = record["status"] in ("PASS", "PARTIAL")
+        wanted = honest if job.fault is None else bool(record["broken"])
+        reason = record["reason"] or "; ".join(record["broken"])
         self.console.print(
-            f"[{self.done}/{self.total}] {_name(key)}: {run.status}, {run.seconds:.1f} s"
-            + (f": {reason}" if reason else ""),
+            f"[{self.done}/{self.total}] {job.title}: {record['status']}, "
+            f"{record['timing']['seconds']:.1f} s" + (f": {reason}" if reason else ""),
             style="green" if wanted else "bold red",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
-
-
-def _name(key: Key) -> str:
-    number, name = key
-    return f"Track {number} without a fault" if name is None else f"Track {number} with: {name}"
 
 
 def show_mutations(
@@ -58,30 +55,34 @@ def show_mutations(
     seeds: int | None,
     processes: int,
     output: Path,
+    scheduler: str | None,
     *,
+    fresh: bool,
     as_json: bool,
 ) -> None:
     """Run, print, write ``mutations.json`` where all mutations ran; exit code 0 at a full score."""
     console = Console(soft_wrap=True, stderr=as_json)
     with Display(console, transient=True) as display:
         report = run_mutations(
-            tracks, level=level, seed=seed, seeds=seeds, processes=processes, listener=display
+            tracks,
+            level=level,
+            seed=seed,
+            seeds=seeds,
+            processes=processes,
+            output=output,
+            fresh=fresh,
+            listener=display,
+            executor=scheduler,
         )
     plain = report.as_dict()
-    plain["command"] = " ".join(
-        [f"toreqprop verify --mutations --{level}"]
-        + ([f"--track {' '.join(map(str, tracks))}"] if tracks else [])
-        + ([f"--seed {seed}"] if seed != 42 else [])
-        + ([f"--seeds {seeds}"] if seeds is not None else [])
-    )
-    plain["timing"]["generated"] = time.strftime("%Y-%m-%d %H:%M:%S")
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
     _show(console, report)
     if not tracks:
-        output.mkdir(parents=True, exist_ok=True)
-        write_atomically(output / FILE, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-        console.print(f"Written: {output / FILE}", highlight=False)
+        path = output / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+        console.print(f"Written: {path}", highlight=False)
     raise typer.Exit(int(report.planted == 0 or report.seen < report.planted))
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
-
-from toreqprop.atomic import write_atomically
-
-if TYPE_CHECKING:
-    from toreqprop.bench import sklearn_table as bench
 
 
 def sklearn(
@@ -25,6 +19,10 @@ def sklearn(
     seeds: Annotated[int, typer.Option(help="Number of seeds of folds and weights.")] = 3,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     output: Annotated[Path, typer.Option(help="Folder for sklearn.json.")] = Path("results"),
+    jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what an earlier command finished.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
     """Cross-validate the estimators against MLPClassifier and MLPRegressor, all at defaults.
@@ -38,36 +36,36 @@ def sklearn(
       toreqprop sklearn iris diabetes --seeds 5
     """
     from toreqprop.bench import sklearn_table as bench
-    from toreqprop.evidence import environment
+    from toreqprop.cli.studies import StudyDisplay
+    from toreqprop.evidence import run_study
 
     chosen = bench.select(data)
     used = tuple(range(seed, seed + seeds))
-    found: list[bench.Comparison] = []
-    console = Console(stderr=True, highlight=False)
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("cross-validating", total=bench.fits(chosen, used))
-        for row in bench.compare(chosen, used, on_fit=lambda: progress.advance(bar)):
-            found.append(row)
-            console.print(f"{row.data}, {row.features}: {row.score} gap {row.gap:+.4f}")
-    passed = all(row.passed for row in found)
-    plain: dict[str, Any] = {
-        "command": describe_command(data or [], seeds, seed),
-        "protocol": f"{bench.FOLDS}-fold cross-validation, shuffled by each of the seeds; the same "
-        "folds, random_state and float32 features for both models; nothing but defaults",
-        "seeds": used,
-        "environment": environment(),
-        "passed": passed,
-        "comparisons": [row.as_dict() for row in found],
-    }
     path = output / "sklearn.json"
-    write_atomically(path, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+    with StudyDisplay(Console(stderr=True, highlight=False)) as display:
+        plain = run_study(
+            bench.measurements(chosen, used),
+            lambda found: {
+                "protocol": f"{bench.FOLDS}-fold cross-validation, shuffled by each of the seeds; "
+                "the same folds, random_state and float32 features for both models; nothing but "
+                "defaults",
+                "seeds": list(used),
+                "passed": all(row["passed"] for row in found),
+                "comparisons": found,
+            },
+            command=describe_command(data or [], seeds, seed),
+            path=path,
+            processes=jobs,
+            fresh=fresh,
+            listener=display,
+        )
     if as_json:
         typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
     else:
         console = Console()
-        console.print(_table(found))
+        console.print(_table(plain["comparisons"]))
         console.print(f"wrote {path}", highlight=False)
-    raise typer.Exit(0 if passed else 1)
+    raise typer.Exit(0 if plain["passed"] else 1)
 
 
 def describe_command(data: list[str], seeds: int, seed: int) -> str:
@@ -76,31 +74,17 @@ def describe_command(data: list[str], seeds: int, seed: int) -> str:
     return shlex.join(["toreqprop", "sklearn", *data, "--seeds", str(seeds), *first])
 
 
-def _table(found: list[bench.Comparison]) -> Table:
-    from toreqprop.bench import sklearn_table as bench
-
+def _table(found: list[dict[str, Any]]) -> Table:
     shown = Table(
         "data", "features", "EqProp", "MLP", "gap", "bound", "",
         title="mean accuracy in % or R² over folds and seeds, both at defaults",
     )  # fmt: skip
     for row in found:
-        percent = row.score == "accuracy"
-        ours, theirs, gap, bound = (
-            f"{100 * v:{sign}.2f}" if percent else f"{v:{sign}.3f}"
-            for v, sign in (
-                (row.our_mean, ""),
-                (row.their_mean, ""),
-                (row.gap, "+"),
-                (-bench.BOUNDS[row.score], "+"),
-            )
+        percent = row["score"] == "accuracy"
+        figures = (
+            f"{100 * row[key]:{sign}.2f}" if percent else f"{row[key]:{sign}.3f}"
+            for key, sign in (("our_mean", ""), ("their_mean", ""), ("gap", "+"), ("bound", "+"))
         )
-        shown.add_row(
-            row.data,
-            row.features,
-            ours,
-            theirs,
-            gap,
-            bound,
-            "[green]PASS[/]" if row.passed else "[bold red]FAIL[/]",
-        )
+        verdict = "[green]PASS[/]" if row["passed"] else "[bold red]FAIL[/]"
+        shown.add_row(row["data"], row["features"], *figures, verdict)
     return shown

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from toreqprop import checks
+from toreqprop.cli.elsewhere import Scheduler
 from toreqprop.errors import DataUnavailableError, InvalidInputError, LostWorkError
 from toreqprop.processes import perform_all, tell
 
@@ -35,6 +36,14 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel searches.")] = 2,
+    scheduler: Scheduler = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Database of a search that several processes share, such as sqlite:///search.db.",
+            metavar="URL",
+        ),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder looked in first for data files.")
     ] = None,
@@ -48,16 +57,22 @@ def tune(
     Stop it at any time and run it again: finished searches are kept. The test data is never used.
     All arms get the same number of trials; EP's count only where its certificates pass.
 
+    With --storage the same command, run several times at once, shares the trials; what is tried
+    then depends on who is faster, what a setting scores never does.
+
     \b
     Examples:
       toreqprop tune
       toreqprop tune digits --trials 20
+      toreqprop tune digits --storage sqlite:///search.db
+      toreqprop tune --scheduler tcp://10.0.0.1:8786
     """
     if find_spec("optuna") is None:
         raise InvalidInputError('Tuning needs optuna: run `pip install "toreqprop[tune]"`.')
     checks.whole_number("--jobs", jobs, 1)
     from toreqprop.bench import hyperparameters as file
     from toreqprop.bench.rows import ROWS, row
+    from toreqprop.bench.settings import ModelSettings
     from toreqprop.bench.tuning import Budget, record, second_round
     from toreqprop.bench.tuning_journal import Journal
     from toreqprop.evidence import provenance
@@ -76,6 +91,10 @@ def tune(
     journal = Journal.of(output, request)
     written: list[str] = []
     failed: list[str] = []
+
+    def used_before(name: str, arm: ModelName) -> ModelSettings | None:
+        entry = content["rows"].get(name)
+        return None if entry is None else ModelSettings(**entry[arm])
 
     def finish(name: str) -> None:
         made = provenance(f"toreqprop tune {name} --trials {trials}", started)
@@ -115,15 +134,21 @@ def tune(
             on_lost=lambda keys: console.print(
                 f"A process was killed; searched again: {', '.join(k[0] for k in keys)}."
             ),
+            executor=scheduler,
         )
 
     try:
         arms = [(each.name, arm) for each in chosen for arm in file.searched(each)]
-        run({(n, arm, 1): (_search, (n, arm, budget, None)) for n, arm in arms})
+        run(
+            {
+                (n, arm, 1): (_search, (n, arm, budget, used_before(n, arm), None, storage))
+                for n, arm in arms
+            }
+        )
         tried = [each for each in chosen if each.name not in failed]
         run(
             {
-                (each.name, arm, 2): (_search, (each.name, arm, budget, points))
+                (each.name, arm, 2): (_search, (each.name, arm, budget, None, points))
                 for each in tried
                 for arm, points in second_round(each, journal.first(each.name)).items()
             }
@@ -147,7 +172,12 @@ def tune(
 
 
 def _search(
-    name: str, arm: ModelName, budget: Budget, points: list[ModelSettings] | None
+    name: str,
+    arm: ModelName,
+    budget: Budget,
+    before: ModelSettings | None,
+    points: list[ModelSettings] | None,
+    storage: str | None = None,
 ) -> list[Trial]:
     from toreqprop.bench.rows import row
     from toreqprop.bench.tuning import search
@@ -156,4 +186,6 @@ def _search(
         refused = "" if trial.certified else ", certificates failed"
         tell(f"{name}, {arm}: trial {number}, {trial.mean:.2f} %{refused}")
 
-    return search(row(name), arm, budget, points=points, on_trial=said)
+    return search(
+        row(name), arm, budget, before=before, points=points, on_trial=said, storage=storage
+    )

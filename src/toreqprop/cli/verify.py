@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from toreqprop.cli.elsewhere import Scheduler
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def verify(
     jobs: Annotated[
         int | None, typer.Option(help="Parallel processes; by default one per core, at most 4.")
     ] = None,
+    scheduler: Scheduler = None,
     output: Annotated[
         Path, typer.Option(help="Folder of the reports; each level has its own.")
     ] = Path("results"),
@@ -97,7 +99,9 @@ def verify(
     if mutations:
         from toreqprop.cli.mutations import show_mutations
 
-        show_mutations(numbers, level, seed, seeds, processes, output, as_json=as_json)
+        show_mutations(
+            numbers, level, seed, seeds, processes, output, scheduler, fresh=fresh, as_json=as_json
+        )
     todo, _ = plan(numbers, require or [], level, seed, seeds, self_test)
     display = Display(console)
     try:
@@ -113,6 +117,7 @@ def verify(
                 output=output,
                 fresh=fresh,
                 listener=display,
+                executor=scheduler,
             )
     except KeyboardInterrupt:
         kept = Store(output / KEPT)

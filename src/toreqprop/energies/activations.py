@@ -56,6 +56,18 @@ class Activation(ABC):
         up, down = self(c + d), self(c - d)
         return (0.5 * (up + down)).to(center.dtype), (0.5 * (up - down)).to(center.dtype)
 
+    def around(self, center: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        """What `half` and `middle` need to know of ``center`` and ``state = σ(center)``, once."""
+        return (center,)
+
+    def half(self, known: tuple[Tensor, ...], shift: Tensor) -> Tensor:
+        """Half the difference of ``σ(center ± shift)``, as in `pair`."""
+        return self.pair(known[0], shift)[1]
+
+    def middle(self, known: tuple[Tensor, ...], shift: Tensor, half: Tensor) -> Tensor:
+        """The mean of ``σ(center ± shift)``, as in `pair`; ``half`` is that of `half`."""
+        return self.pair(known[0], shift)[0]
+
 
 def check_activation(value: object) -> None:
     """Refuse what is no activation."""
@@ -97,6 +109,21 @@ class Tanh(Activation):
         whole = 1 - a * b
         return s * (1 - b) / whole, t * (1 - a) / whole
 
+    def around(self, center: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        square = state * state
+        return state, square, 1 - square
+
+    def half(self, known: tuple[Tensor, ...], shift: Tensor) -> Tensor:
+        _, square, slope = known
+        edge = 1.0 - torch.finfo(shift.dtype).eps
+        t = torch.tanh(shift).clamp_(-edge, edge)
+        whole = (t * t).mul_(square).neg_().add_(1)
+        return t.mul_(slope).div_(whole)
+
+    def middle(self, known: tuple[Tensor, ...], shift: Tensor, half: Tensor) -> Tensor:
+        """``s − s·t·half``."""
+        return known[0] - known[0] * torch.tanh(shift) * half
+
 
 @dataclass(frozen=True)
 class Sigmoid(Activation):
@@ -122,6 +149,15 @@ class Sigmoid(Activation):
         """As σ(u) = ½(1 + tanh(2u − 1))."""
         mean, half = Tanh().pair(2 * center - 1, 2 * shift)
         return 0.5 * (1 + mean), 0.5 * half
+
+    def around(self, center: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        return Tanh().around(center, 2 * state - 1)
+
+    def half(self, known: tuple[Tensor, ...], shift: Tensor) -> Tensor:
+        return Tanh().half(known, 2 * shift).mul_(0.5)
+
+    def middle(self, known: tuple[Tensor, ...], shift: Tensor, half: Tensor) -> Tensor:
+        return 0.5 + 0.5 * Tanh().middle(known, 2 * shift, 2 * half)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from toreqprop.energies.activations import Activation, Tanh, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, VectorField, Wants
 from toreqprop.energies.pairs import Signal
-from toreqprop.kernels import compiled_available
+from toreqprop.kernels import compiled_loops
 from toreqprop.solution import State
 from toreqprop.tracing import is_plain
 
@@ -109,11 +109,10 @@ class DenseField(VectorField):
 
 def _weighted(weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """``−w·shift`` of each sample, and the sum over the batch."""
-    if compiled_available() and is_plain(shift) and shift.is_contiguous() and is_plain(weight):
-        from toreqprop.kernels.loops import weighted
-
+    loops = compiled_loops()
+    if loops is not None and is_plain(shift) and shift.is_contiguous() and is_plain(weight):
         post, total = torch.empty_like(shift), shift.new_empty(shift.shape[1])
-        weighted(weight.numpy(), shift.numpy(), post.numpy(), total.numpy())
+        loops.weighted(weight.numpy(), shift.numpy(), post.numpy(), total.numpy())
         return post, total
     post = -weight.unsqueeze(1) * shift
     return post, post.sum(0)

@@ -13,7 +13,7 @@ preactivations at once: ``∂Φ̃/∂c = ũ`` and ``∂Φ̃/∂d = ū``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -124,6 +124,17 @@ class Pair:
     ) -> Any:
         lifted = LIFTED.get(function)
         return NotImplemented if lifted is None else lifted(*args, **(kwargs or {}))
+
+
+class Phases(tuple[Pair, ...]):
+    """Two phases, layer by layer, and the ``memory`` of the relaxation that found them."""
+
+    memory: tuple[Tensor, ...]
+
+    def __new__(cls, pairs: Iterable[Pair], memory: tuple[Tensor, ...] = ()) -> Phases:
+        found = super().__new__(cls, pairs)
+        found.memory = memory
+        return found
 
 
 def _product(function: Callable[..., Tensor], a: Any, b: Any) -> Pair:
@@ -243,6 +254,7 @@ LIFTED: dict[Any, Callable[..., Any]] = {
     F.conv_transpose2d: _affine(F.conv_transpose2d),
     F.avg_pool2d: _linear(F.avg_pool2d),
     F.pad: _linear(F.pad),
+    F.pixel_shuffle: _linear(F.pixel_shuffle),
     torch.flatten: _linear(torch.flatten),
     torch.sum: _linear(torch.sum),
     torch.stack: _joined(torch.stack),

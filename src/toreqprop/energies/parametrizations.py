@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -106,8 +109,7 @@ class _SymmetricBall(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, radius: float) -> Tensor:
-        from toreqprop.kernels.ball import symmetric_ball
-
+        symmetric_ball = _compiled().symmetric_ball
         ctx.unit = 1.0
         weight, ctx.bound = symmetric_ball(raw, radius)
         if not ctx.bound.bound < _LARGEST_BOUND:  # sums left the range of floats, or a NaN
@@ -119,11 +121,14 @@ class _SymmetricBall(torch.autograd.Function):
     @staticmethod
     @last_backward
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        from toreqprop.kernels.ball import symmetric_ball_gradient
-
         (weight,) = ctx.saved_tensors
-        found = symmetric_ball_gradient(gradient, weight, ctx.bound)
+        found = _compiled().symmetric_ball_gradient(gradient, weight, ctx.bound)
         return (found if ctx.unit == 1 else found * ctx.unit), None
+
+
+@cache
+def _compiled() -> ModuleType:
+    return importlib.import_module("toreqprop.kernels.ball")
 
 
 _LARGEST_BOUND = 1e30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -127,14 +128,14 @@ class StackEnergy(Energy):
             found += coupling.prepare(part)
         return tuple(found)
 
-    def _prepared(self, drive: Params) -> list[Params]:
+    def prepared(self, drive: Params) -> list[Params]:
         """By coupling; the first has nothing left but its drive."""
         rest = (drive[0],) * self.couplings[0].count + drive[1:]
         return list(self._split(rest))
 
     def initial_state(self, drive: Params, params: Params) -> State:
         """A pass upwards: what the equilibrium would be without feedback."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         state = [self._activations()[0](drive[0])]
         for layer in range(1, len(self.couplings)):
             coupling = self.couplings[layer]
@@ -153,7 +154,7 @@ class StackEnergy(Energy):
 
     def rising(self, layer: int, state: Signals, drive: Params) -> Signal:
         """The part of ``u_l`` that comes from below."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         u: Signal = drive[0]
         if layer > 0:
             u = self.couplings[layer].up(state[layer - 1], prepared[layer], state[layer])
@@ -164,7 +165,7 @@ class StackEnergy(Energy):
 
     def falling(self, layer: int, state: Signals, drive: Params, u: Signal) -> Signal:
         """``u`` and the part of ``u_l`` that comes from above."""
-        prepared = self._prepared(drive)
+        prepared = self.prepared(drive)
         if layer + 1 < len(state):
             coupling = self.couplings[layer + 1]
             fed_back = coupling.down(state[layer + 1], state[layer], prepared[layer + 1])
@@ -222,6 +223,8 @@ class StackEnergy(Energy):
         ends = [(layer, layer - 1, self.couplings[layer]) for layer in range(len(phases))]
         ends += [(s.target, s.source, s.coupling) for s in self.skips]
         found: list[Tensor | None] = [None]
+        # Winners of poolings that were the same in both phases need not be found again.
+        decided = iter(getattr(phases, "memory", ()))
         for number, (above, below, coupling) in enumerate(ends):
             own, heat = parts[number], -self.temperature(above) * weight
             prepared = coupling.prepare(own)
@@ -229,6 +232,12 @@ class StackEnergy(Energy):
             if number == 0 and wants[0]:
                 fed_back = shift(coupling.down(phases[0], x, prepared))
                 found[0] = fed_back * heat.reshape(-1, *[1] * (x.dim() - 1))
+            trail = tuple(itertools.islice(decided, coupling.trails)) if below >= 0 else ()
+            if trail:
+                found += coupling.settled_gradients(
+                    phases[above], pre, heat, prepared, wanted[number], trail
+                )
+                continue
             found += coupling.gradients(
                 phases[above],
                 pre,

@@ -8,3 +8,5 @@ from toreqprop.evidence.provenance import provenance as provenance
 from toreqprop.evidence.runner import Listener as Listener
 from toreqprop.evidence.runner import Outcome as Outcome
 from toreqprop.evidence.runner import run_jobs as run_jobs
+from toreqprop.evidence.study import Measurement as Measurement
+from toreqprop.evidence.study import run_study as run_study

@@ -45,12 +45,12 @@ class Job(ABC):
         """Measure. ``report`` takes news for a display.
 
         Raises:
-            DataUnavailableError: its data cannot be had.
+            DataUnavailableError: its data is not available.
         """
 
     @abstractmethod
     def absent(self, reason: str, *, lost: bool) -> Record:
-        """The record of a job that was not done: its data cannot be had, or its process was
+        """The record of a job that was not done: its data is not available, or its process was
         killed (``lost``)."""
 
     def repeatable(self, record: Record) -> Any:
@@ -60,12 +60,17 @@ class Job(ABC):
     @property
     def key(self) -> str:
         """A digest of settings, code and versions: equal keys, equal measurements."""
-        content = {
-            "settings": self.settings(),
-            "code": code_digest(self.module),
-            "versions": deciding_versions(),
-        }
-        return digest(content)[:16]
+        return key_of(self.module, self.settings())
+
+
+def key_of(module: str, settings: dict[str, Any]) -> str:
+    """The key of a measurement that ``module`` makes with these settings, by the code of today."""
+    content = {
+        "settings": settings,
+        "code": code_digest(module),
+        "versions": deciding_versions(),
+    }
+    return digest(content)[:16]
 
 
 def digest(content: Any) -> str:

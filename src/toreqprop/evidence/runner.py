@@ -1,9 +1,9 @@
-"""Does jobs in parallel processes, takes up finished ones, and says what happens as it does."""
+"""Does jobs in parallel processes or elsewhere, resumes, and says what happens as it does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from toreqprop.errors import DataUnavailableError, InvalidInputError, LostWorkError
 from toreqprop.evidence.job import Job, Record, Store
+from toreqprop.executors import Work
 from toreqprop.models import LoopedMLP
 from toreqprop.processes import perform_all, tell
 
@@ -20,7 +21,7 @@ J = TypeVar("J", bound=Job)
 
 @dataclass
 class Outcome(Generic[J]):
-    """The record of every job, in their order; which were taken up from before, and which have no
+    """The record of every job, in their order; how many were resumed, and which have no
     measurement, with the reason: no data (``absent``) or a killed process (``lost``)."""
 
     records: dict[J, Record] = field(default_factory=dict)
@@ -52,12 +53,20 @@ def run_jobs(
     listener: Listener[J] | None = None,
     *,
     fresh: bool = False,
+    executor: Executor | str | None = None,
 ) -> Outcome[J]:
     """The record of every job; ``fresh`` does those again that are on disk already.
 
     Each job seeds itself and runs on one thread, so neither the number of processes nor the order
     changes a measurement. A record is on disk before it is reported: whatever ends this function,
     also ``kill -9``, the next call goes on from there.
+
+    ``executor`` has the jobs done elsewhere: any `concurrent.futures.Executor`, or the address of a
+    dask scheduler. Its workers need the same code, versions and data, which every record's key
+    proves, and no common file system: the records are kept here.
+
+    Raises:
+        InvalidInputError: a worker has other code, versions or data than this process.
     """
     if processes < 1:
         raise InvalidInputError(f"jobs must be >= 1, got {processes}.")
@@ -74,17 +83,17 @@ def run_jobs(
     pending.sort(key=lambda job: -job.cost)
     if pending:
         warm_up()  # compiled here once: processes that compiled at the same time might round apart
-    if processes == 1 or len(pending) < 2:
+    if executor is None and (processes == 1 or len(pending) < 2):
         run.here(pending)
-    else:
-        work = {job: (perform_and_keep, (job, store, fresh)) for job in pending}
+    elif pending:
         perform_all(
-            work,
+            {job: _work(job, store, fresh, away=executor is not None) for job in pending},
             processes,
             lambda news: run.listener.progress(*news),
-            run.over,
+            run.over if executor is None else run.arrived,
             prepare=warm_up,
             on_lost=run.listener.repeated,
+            executor=executor,
         )
     run.outcome.records = {job: run.outcome.records[job] for job in jobs}
     return run.outcome
@@ -114,6 +123,20 @@ class _Run(Generic[J]):
         """A process finished, or lost, this job."""
         self._note(job, future.result)
 
+    def arrived(self, job: J, future: Future[tuple[str, Record]]) -> None:
+        """A worker elsewhere finished this job; its record is kept here."""
+
+        def kept() -> Record:
+            key, record = future.result()
+            if key != job.key:
+                raise InvalidInputError(
+                    f"A worker did {job.label} with other code, versions or data than are here: "
+                    "install the same on every machine."
+                )
+            return self.store.save(job, record)
+
+        self._note(job, kept)
+
     def _note(self, job: J, result: Callable[[], Record]) -> None:
         try:
             record = result()
@@ -127,6 +150,10 @@ class _Run(Generic[J]):
         self.listener.finished(job, record)
 
 
+def _work(job: Job, store: Store, fresh: bool, *, away: bool) -> Work:
+    return (perform_for, (job,)) if away else (perform_and_keep, (job, store, fresh))
+
+
 def keep(job: Job, store: Store, report: Callable[[Any], None]) -> Record:
     """Do a job and put its record on disk."""
     return store.save(job, job.perform(report))
@@ -136,6 +163,11 @@ def perform_and_keep(job: Job, store: Store, fresh: bool) -> Record:
     """The same in a process of its own, which may be the second one for this job."""
     found = None if fresh else store.load(job)
     return found if found is not None else keep(job, store, lambda news: tell((job.label, news)))
+
+
+def perform_for(job: Job) -> tuple[str, Record]:
+    """The same for another machine: the key as it is here, and the record, which is kept there."""
+    return job.key, job.perform(lambda news: tell((job.label, news)))
 
 
 def warm_up() -> None:

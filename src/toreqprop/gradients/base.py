@@ -22,9 +22,10 @@ from toreqprop.energies import (
     System,
     Wants,
 )
-from toreqprop.energies.pairs import Pair
+from toreqprop.energies.nudging import is_nothing
+from toreqprop.energies.pairs import Pair, Phases
 from toreqprop.errors import InvalidInputError, NotFiniteError, UnsupportedModelError
-from toreqprop.kernels import compiled_available, get_kernel
+from toreqprop.kernels import compiled_loops, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook, Solver, relax_pair
@@ -128,7 +129,7 @@ class ContrastiveEstimator(GradientEstimator):
     def contrast(self, problem: Problem, free: State, nudge: MakeNudge) -> Solution:
         """Both equilibria."""
         one, two = self.betas
-        opposed = Opposed(nudge(one), nudge(two) if two != 0 else None)
+        opposed = checks.unchecked(Opposed, up=nudge(one), down=nudge(two) if two != 0 else None)
         return problem.relax_pair(opposed, free)
 
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
@@ -136,7 +137,11 @@ class ContrastiveEstimator(GradientEstimator):
         drawn = self.drawn()
         coefficient = drawn.coefficient
         direction, weight, largest = measured(cotangent, coefficient)
-        found = drawn.contrast(problem, free, lambda beta: LinearNudge(direction, beta))
+        found = drawn.contrast(
+            problem,
+            free,
+            lambda beta: checks.unchecked(LinearNudge, direction=direction, beta=beta),
+        )
         pairs, weight = as_pairs(found), self.tempered(found, direction, weight)
         if abs(coefficient) * largest <= torch.finfo(weight.dtype).max:
             return field.energy_gradients(pairs, weight, system.x, system.params, problem.wants)
@@ -147,8 +152,8 @@ class ContrastiveEstimator(GradientEstimator):
 
 
 def as_pairs(found: Solution) -> Pairs:
-    """Two equilibria, layer by layer."""
-    return tuple(map(Pair, found.state, found.shift))
+    """Two equilibria, layer by layer, with what their relaxation knows."""
+    return Phases(map(Pair, found.state, found.shift), found.memory)
 
 
 def require_energy(estimator: GradientEstimator, system: System) -> Energy:
@@ -186,14 +191,20 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
 
 def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, float]:
     """`normalise`, the sizes times ``factor``; and the largest of them without it."""
-    if len(cotangent) == 1 and compiled_available() and is_plain(cotangent[0]):
-        from toreqprop.kernels.loops import normalise as compiled
-
-        given = cotangent[0].contiguous()
+    loops = compiled_loops()
+    seen = [layer for layer, g in enumerate(cotangent) if not is_nothing(g)]
+    if len(seen) == 1 and loops is not None and is_plain(cotangent[seen[0]]):
+        given = cotangent[seen[0]].contiguous()
         found, scale = torch.empty_like(given), given.new_empty(len(given))
-        top = compiled(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
+        top = loops.normalise(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
         require_finite(isfinite(top))
-        return (found,), scale, top
+        first, last = cotangent[: seen[0]], cotangent[seen[0] + 1 :]
+        return (*first, found, *last), scale, top
+    if 0 < len(seen) < len(cotangent):
+        # What the loss does not look at is zero, and stays so.
+        parts, size, top = measured(tuple(cotangent[layer] for layer in seen), factor)
+        rest = dict(zip(seen, parts, strict=True))
+        return tuple(rest.get(layer, g) for layer, g in enumerate(cotangent)), size, top
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 from functools import cache
+from types import ModuleType
 
 from toreqprop import checks
 from toreqprop.errors import InvalidInputError
@@ -21,6 +23,12 @@ _log = logging.getLogger("toreqprop")
 def compiled_available() -> bool:
     """Whether Numba is installed (`pip install 'toreqprop[compiled]'`)."""
     return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def compiled_loops() -> ModuleType | None:
+    """`kernels.loops`, where Numba is installed: importing it at every step would show."""
+    return importlib.import_module("toreqprop.kernels.loops") if compiled_available() else None
 
 
 def get_kernel(name: str | None) -> Kernel | None:
@@ -55,4 +63,4 @@ def _build(name: str | None) -> Kernel | None:
     return NumbaKernel()
 
 
-__all__ = ["KERNELS", "Kernel", "compiled_available", "get_kernel"]
+__all__ = ["KERNELS", "Kernel", "compiled_available", "compiled_loops", "get_kernel"]

@@ -31,10 +31,7 @@ def symmetric_ball(raw: Tensor, radius: float) -> tuple[Tensor, Bound]:
     """The bounded symmetric matrix, and what its gradient needs."""
     source = raw.detach().contiguous()
     weight = source.new_empty(source.shape)
-    array = weight.numpy()
-    vectors, sums = np.empty((2, 2, len(array)), array.dtype)
-    factor, bound, row = _into_ball(source.numpy(), array, radius, vectors, sums)
-    return weight, Bound(factor, bound, row, vectors, sums)
+    return weight, Bound(*_into_ball(source.numpy(), weight.numpy(), radius))
 
 
 def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> Tensor:
@@ -67,10 +64,11 @@ def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _into_ball(raw, weight, radius, vectors, sums):  # type: ignore[no-untyped-def]
-    """Write ``ball(½(A + Aᵀ))`` into ``weight``."""
+def _into_ball(raw, weight, radius):  # type: ignore[no-untyped-def]
+    """Write ``ball(½(A + Aᵀ))`` into ``weight``; returns the fields of `Bound`."""
     symmetrise(raw, weight, 0.5)
     n = weight.shape[0]
+    vectors, sums = np.empty((2, n), weight.dtype), np.empty((2, n), weight.dtype)
     vector = np.ones(n, weight.dtype)
     for k in range(2):
         _magnitude_product(weight, vector, sums[k])
@@ -87,12 +85,12 @@ def _into_ball(raw, weight, radius, vectors, sums):  # type: ignore[no-untyped-d
             row = i
     bound = ratio[row]
     if not bound > radius:
-        return 1.0, float(bound), row
+        return 1.0, float(bound), row, vectors, sums
     factor = weight.dtype.type(radius / bound)
     for i in range(n):
         for j in range(n):
             weight[i, j] *= factor
-    return float(factor), float(bound), row
+    return float(factor), float(bound), row, vectors, sums
 
 
 @numba.njit(**OPTIONS)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toreqprop.checks import unchecked
 from toreqprop.kernels import loops
 from toreqprop.kernels.base import Kernel, status
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
@@ -46,10 +47,9 @@ class NumbaKernel(Kernel):
         packed, work, image, last, product = buffer.unbind()
         places, measured, driven = buffer.numpy(), residual.numpy(), drive.numpy()
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        index = np.arange(drive.shape[0])
-        if start is None:
-            loops.activate(driven, places[loops.PACKED])
-        else:
+        index = np.empty(drive.shape[0], np.int64)
+        loops.activate(driven, places[loops.PACKED], index)
+        if start is not None:
             packed.copy_(start)
         torch.mm(packed, weight, out=work)
         rows = drive.shape[0]
@@ -65,11 +65,15 @@ class NumbaKernel(Kernel):
                 torch.mm(packed, weight, out=work)
             else:
                 torch.mm(packed[:rows], weight, out=work[:rows])
-        return Solution(
-            (image,), steps, residual, status(rows == 0, not lost),
+        return unchecked(
+            Solution,
+            state=(image,),
+            steps=steps,
+            residual=residual,
+            status=status(rows == 0, not lost),
             layer=None if rows == 0 else 0,
             memory=(last, product),
-        )  # fmt: skip
+        )
 
     def relax_pair(
         self,
@@ -94,7 +98,7 @@ class NumbaKernel(Kernel):
             loops.images(drive.numpy(), memory[1].numpy(), images)
         else:
             images = image.numpy()
-        index, astray = np.arange(batch), np.empty(batch, np.int64)
+        index, astray = np.empty((2, batch), np.int64)
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
         middle, half, shift, moved = buffer.unbind()
         rows, free, drifts = batch, images, None
@@ -121,12 +125,17 @@ class NumbaKernel(Kernel):
                 stray, products = drifts[loops.STRAY, :drifted], drifts[loops.STRAY_PRODUCT]
                 torch.mm(stray, weight, out=products[:drifted])
                 loops.recentre(drive.numpy(), drifting, astray, drifted)
-        return Solution(
-            (middle,), steps, residual, status(rows == 0, not lost),
-            shift=(half,), layer=None if rows == 0 else 0,
-            changes=() if image is None
-            else (distances(places[loops.MIDDLE], free, places[loops.HALF]),),
-        )  # fmt: skip
+        moves = (distances(places[loops.MIDDLE], free, places[loops.HALF]),)
+        return unchecked(
+            Solution,
+            state=(middle,),
+            steps=steps,
+            residual=residual,
+            status=status(rows == 0, not lost),
+            shift=(half,),
+            layer=None if rows == 0 else 0,
+            changes=() if image is None else moves,
+        )
 
 
 def _keep_freed_memory() -> None:

@@ -1,7 +1,8 @@
-"""The largest singular value of a matrix by a few products with vectors, compiled.
+"""The norm of a matrix by a few products with vectors, compiled.
 
-Lanczos for symmetric matrices, Golub-Kahan for others, with full reorthogonalisation. The value
-comes from below; how far below depends on the start, which `energies.TightBall` keeps warm.
+Lanczos with full reorthogonalisation where it is symmetric, and what blocks of vectors need between
+their products else. The value comes from below; how far below depends on the start, which
+`energies.TightBall` keeps warm.
 """
 
 from __future__ import annotations
@@ -107,49 +108,53 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
 
 
 @numba.njit(**OPTIONS)
-def general_norm(matrix, start, steps, left, right):  # type: ignore[no-untyped-def]
-    """The largest singular value; ``left`` and ``right`` become its vectors."""
-    rows, columns = matrix.shape
-    turned = np.ascontiguousarray(matrix.T)
-    steps = min(steps, columns)
-    before = np.empty((steps, columns), matrix.dtype)
-    after = np.empty((steps, rows), matrix.dtype)
-    inner = np.zeros((steps, steps))
-    work = np.empty(columns, matrix.dtype)
-    work[:] = start
-    count = 0
-    for k in range(steps):
-        length = _cleared(work, before, k)
-        if length == 0:
-            break
-        before[k] = work
-        if k > 0:
-            inner[k - 1, k] = length
-        _transposed_product(turned, before[k], after[k])
-        inner[k, k] = _cleared(after[k], after, k)
-        count = k + 1
-        if inner[k, k] == 0:
-            break
-        _transposed_product(matrix, after[k], work)
-    if count == 0 or not np.isfinite(inner).all():
-        left[:] = 0
-        right[:] = 0
-        return np.nan if count else 0.0
-    u, values, v = np.linalg.svd(inner[:count, :count])
-    _combined(after, u[:, 0].copy(), count, left)
-    _combined(before, v[0], count, right)
-    return values[0]
+def extend_basis(basis, known, images):  # type: ignore[no-untyped-def]
+    """Write ``images`` behind the first ``known`` rows of ``basis``, orthonormal to all before.
+
+    Rows of which nothing is left become zero.
+    """
+    for k in range(images.shape[0]):
+        row = basis[known + k]
+        for j in range(row.shape[0]):
+            row[j] = images[k, j]
+        _cleared(row, basis, known + k)
 
 
 @numba.njit(**OPTIONS)
-def next_start(right, number, share, start):  # type: ignore[no-untyped-def]
-    """``start ← right + share·noise``, uniform noise of length about one, counted by ``number``.
+def best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
+    """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones.
+
+    As `energies.singular_block.largest_singular` says.
+    """
+    count, size = basis.shape[0], right.shape[0]
+    gram = np.empty((count, count))
+    for k in range(count):
+        for m in range(k + 1):
+            gram[k, m] = dot(products[k], products[m])
+            gram[m, k] = gram[k, m]
+    left[:] = 0
+    right[:] = 0
+    if not np.isfinite(gram).all():
+        return np.nan
+    values, vectors = np.linalg.eigh(gram)
+    largest = math.sqrt(max(values[count - 1], 0.0))
+    _combined(basis, vectors[:, count - 1].copy(), count, left)
+    for k in range(size):
+        at = count - 1 - k
+        length = math.sqrt(max(values[at], 0.0))
+        if length > 1e-6 * largest:
+            _combined(products, vectors[:, at] / length, count, right[k])
+    return largest
+
+
+@numba.njit(**OPTIONS)
+def next_start(right, number, scale, start):  # type: ignore[no-untyped-def]
+    """``start ← right + scale·noise``, uniform between −1 and 1, counted by ``number``.
 
     The noise is a hash of its place (splitmix64), so that it is the same in every process.
     """
-    n = right.shape[0]
-    scale = share * math.sqrt(3.0 / n)
-    for j in range(n):
+    right, start = right.reshape(-1), start.reshape(-1)
+    for j in range(right.shape[0]):
         z = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(j + 1) * np.uint64(
             0xD1B54A32D192ED03
         )

@@ -126,9 +126,10 @@ def images(drive, product, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def activate(drive, out):  # type: ignore[no-untyped-def]
-    """``tanh(drive)``."""
+def activate(drive, out, index):  # type: ignore[no-untyped-def]
+    """``tanh(drive)``; and ``index`` counts its rows."""
     for i in range(drive.shape[0]):
+        index[i] = i
         for j in range(drive.shape[1]):
             out[i, j] = tanh(drive[i, j])
 
@@ -176,7 +177,8 @@ def evaluate(drive, places, residual, index, rows, constants, final):  # type: i
 def evaluate_pair(  # type: ignore[no-untyped-def]
     push, strength, center, image, places, residual, index, astray, rows, constants, first, final
 ):
-    """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``.
+    """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``, at the
+    ``first`` for all of them.
 
     Row r of ``places[SHIFT]`` and ``places[MOVED]`` belongs to sample ``index[r]`` (zero at the
     ``first`` step); all else is by sample, ``image`` that of the center. Packs the half differences
@@ -188,7 +190,7 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
     zero, share = np.zeros(push.shape[1], push.dtype), push.dtype.type(strength)
     remaining, unfinished, drifted, lost = 0, 0, 0, False
     for r in range(rows):
-        i = index[r]
+        i = r if first else index[r]
         middle, half = places[MIDDLE, i], places[HALF, i]
         shift = zero if first else places[SHIFT, r]
         moved = zero if first else places[MOVED, r]

@@ -11,6 +11,7 @@ from toreqprop.models.hopfield_conv import HopfieldConvNet
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 from toreqprop.models.on_chip import OnChip, on
+from toreqprop.models.projection import project_
 from toreqprop.models.residual import Residual
 from toreqprop.models.resistive_mlp import ResistiveMLP
 from toreqprop.models.transformer import EquilibriumTransformer
@@ -46,4 +47,5 @@ __all__ = [
     "nudged_backward",
     "nudged_gradients",
     "on",
+    "project_",
 ]

@@ -230,15 +230,16 @@ class EquilibriumModel(nn.Module, ABC):
         with full_precision(x):
             self.check_input(x)
             checks.instance("trace", trace, Trace, "use Trace()", optional=True)
-            settings = Settings(
-                self.field,
-                self.solver,
-                self.gradient,
-                self._report,
-                self.certified_contraction(),
-                self.kernel,
-                start,
-                trace,
+            settings = checks.unchecked(
+                Settings,
+                field=self.field,
+                solver=self._solver,
+                gradient=self._gradient,
+                report=self._report,
+                contraction=self.certified_contraction(),
+                kernel=self._kernel,
+                start=start,
+                trace=trace,
             )
             return equilibrium(settings, self.field_input(x), self.system_parameters())
 

@@ -176,8 +176,10 @@ def iterate(
     A sample that has converged is frozen at ``f(s)``: what happens to the rest of the batch no
     longer changes it. The last iterate's image is returned, whose residual is at most L times that
     of the iterate where one layer has a contraction factor L. ``remember`` keeps each sample's last
-    iterate as the solution's memory.
+    iterate as the solution's memory. Where the steps are used up, the iterate that would have come
+    next is held against the last but one: where they are the same, the relaxation is in a cycle.
     """
+    before: State | None = None
     state, memory = start, solver.init(system, start)
     rounding = ROUNDING_FLOOR * torch.finfo(start[0].dtype).eps
     factor = system.contraction if solver.plain and system.layers(start) == 1 else None
@@ -213,6 +215,10 @@ def iterate(
             if kept is not None:
                 state = _where(done, before, state)
     layer = None
+    if status is Status.MAX_STEPS and before is not None:
+        following, _ = solver.step(system, state, image, memory)
+        if swings(before, state, following, ~done):
+            status = Status.CYCLING
     if status is not Status.CONVERGED:
         layer = int(relative.nan_to_num(torch.inf).amax(0).argmax()) % system.layers(image)
     result = image
@@ -220,6 +226,18 @@ def iterate(
         image, steps, relative.amax(1), status, layer=layer, memory=state if remember else (),
         bound=lambda: system.error_bound(result),
     )  # fmt: skip
+
+
+def swings(before: State, state: State, after: State, restless: Tensor) -> bool:
+    """Whether one of the ``restless`` samples moved to and fro: three iterates, the third of which
+    is where the first was, by less than `CYCLE` of how far the second was from it."""
+    step = layer_norms(tuple(b - a for a, b in zip(state, after, strict=True))).norm(dim=1)
+    two = layer_norms(tuple(b - a for a, b in zip(before, after, strict=True))).norm(dim=1)
+    return bool((restless & (two <= CYCLE * step) & (step > 0)).any())
+
+
+CYCLE = 0.01
+"""A swing that dies out by a factor λ a step comes back to ``(1 − λ)/λ`` of its size."""
 
 
 def _where(mask: Tensor, yes: State, no: State) -> State:

@@ -19,16 +19,17 @@ from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.base import VectorField
 from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
-from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers.anderson import Anderson
-from toreqprop.solvers.base import Solver, Trace
+from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
+from toreqprop.solvers.passes import Passes
 from toreqprop.tracing import has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ def relax(
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
+    passes = _passes(named, system, solver) if plain else None
+    if passes is not None:
+        found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
+        return found.but(bound=lambda: system.error_bound(found.state))
     chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
@@ -63,7 +68,17 @@ def relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
     )  # fmt: skip
+    if found.status is Status.MAX_STEPS:
+        found = _named(found, system, solver.tol)
     return found.but(bound=lambda: system.error_bound(found.state))
+
+
+def _named(found: Solution, system: System, tol: float) -> Solution:
+    """What a kernel ran out of steps with, called a cycle where it is one: one more evaluation is
+    held against its last iterate."""
+    last, following = found.memory[:1], system.map(found.state)
+    cycle = swings(last, found.state, following, found.residual > tol)
+    return found.but(status=Status.CYCLING) if cycle else found
 
 
 @without_graph
@@ -87,7 +102,8 @@ def relax_pair(
     named = get_kernel(kernel)
     checks.tensors("free", free)
     checks.tensors("memory", memory, least=0)
-    both = PairSystem(system, nudge)
+    checks.instance("nudge", nudge, Opposed, "use Opposed(LinearNudge(direction, beta))")
+    both = checks.unchecked(PairSystem, system=system, nudge=nudge)
     chain = _chain(named, system, solver) if trace is None and nudge.mirrored else None
     if chain is not None:
         ends = _pushes(system, nudge), tuple(s.detach() for s in free)
@@ -96,6 +112,16 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
+    passes = _passes(named, system, solver) if trace is None and nudge.mirrored else None
+    if passes is not None:
+        own = passes.relax_pair(
+            _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
+        )
+        if own is not None:
+            both_ends = (*own.state, *own.shift)
+            return _checked(
+                own.but(bound=lambda: both.error_bound(both_ends)), both, free, solver.tol
+            )
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     push = None if chosen is None else _constant_push(nudge)
     if chosen is not None and push is not None:
@@ -143,6 +169,8 @@ def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | 
 def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
+    if type(solver) is FixedPoint:
+        return None
     memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
     if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
         return None
@@ -155,6 +183,13 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
 
     field: StackEnergy = system.field  # type: ignore[assignment]
     return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+
+
+def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
+    """The stack as passes take it, where the solver is passes and they serve it."""
+    if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
+        return None
+    return Passes.of(system, kernel is not None)
 
 
 def _is_chain(field: VectorField) -> bool:
@@ -171,16 +206,18 @@ def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
         share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        found.append(share * direction if bool(direction.any()) else None)
+        moved = not is_nothing(direction) and bool(direction.any())
+        found.append(share * direction if moved else None)
     return found
 
 
 def _kernels_own(system: System, solver: Solver) -> bool:
-    plain = isinstance(solver, FixedPoint) and solver.damping == 1
-    return plain and system.field == _KERNEL_FIELD
+    # Concrete classes are not subclassed, and asking for the type is what costs least.
+    plain = type(solver) is FixedPoint and solver.damping == 1
+    field = system.field
+    return plain and type(field) is DenseEnergy and type(field.activation) is Tanh
 
 
-_KERNEL_FIELD = DenseEnergy(Tanh())
 SERVED_DTYPES = (torch.float32, torch.float64)
 
 

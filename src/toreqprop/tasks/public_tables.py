@@ -64,6 +64,27 @@ PUBLIC_TABLES = {
         PublicTable("Ecdat", "Participation", "lfp"),
         PublicTable("Ecdat", "Fishing", "mode", ("price", "catch")),
         PublicTable("Zelig", "turnout", "vote"),
+        # From here on: added before any of their rows had been trained on.
+        PublicTable("MASS", "shuttle", "use"),
+        PublicTable("MASS", "bacteria", "y", ("ID",)),
+        PublicTable("robustbase", "foodstamp", "participation"),
+        PublicTable("reshape2", "tips", "time"),
+        PublicTable("HSAUR", "respiratory", "outcome", ("id",)),
+        PublicTable("datasets", "infert", "case", ("stratum", "pooled.stratum")),
+        PublicTable("Ecdat", "Hdma", "deny"),
+        PublicTable("Ecdat", "Heating", "depvar", ("idcase",)),
+        PublicTable("Ecdat", "Mode", "choice"),
+        PublicTable("car", "Mroz", "work", ("hoursw", "hearnw", "wagew")),
+        PublicTable("Ecdat", "Treatment", "treat"),
+        PublicTable("Ecdat", "Train", "choice", ("id", "choiceid")),
+        PublicTable("COUNT", "titanic", "survived"),
+        PublicTable("car", "Prestige", "type"),
+        PublicTable("car", "Salaries", "rank"),
+        PublicTable("car", "Greene", "decision"),
+        PublicTable("Zelig", "voteincome", "vote"),
+        PublicTable("ggplot2", "mpg", "drv", ("model",)),
+        PublicTable("ggplot2", "midwest", "inmetro", ("PID", "county", "category")),
+        PublicTable("Zelig", "mexico", "vote88"),
     )
 }
 """Every table by its name."""

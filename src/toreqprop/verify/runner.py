@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toreqprop.evidence import Listener, Store, provenance, run_jobs
 from toreqprop.evidence.job import Record
-from toreqprop.verify.levels import LEVELS, seeds_from
+from toreqprop.verify.levels import LEVELS, QUICK, seeds_from
 from toreqprop.verify.records import Job
 from toreqprop.verify.registry import select
 from toreqprop.verify.report import make_report
@@ -57,26 +58,30 @@ def run_verification(
     output: Path = Path("results"),
     fresh: bool = False,
     listener: Listener[Job] | None = None,
+    executor: Executor | str | None = None,
 ) -> Verification:
     """Run tracks by number, or by names their titles hold, else all; write the report.
 
     A verification of all tracks goes to ``output/verification/LEVEL``, one of some of them to
-    ``.../LEVEL-partial``, which never touches the whole one. Finished experiments are taken up.
+    ``.../LEVEL-partial``, which never touches the whole one. Finished experiments are
+    resumed. They are done in ``processes`` of this machine, or by an ``executor``: any
+    `concurrent.futures.Executor`, or the address of a dask scheduler.
 
     Raises:
         InvalidInputError: an unknown track or level, or too few seeds for it.
     """
     started = time.time()
-    jobs, _ = plan(tracks, names, level, seed, seeds, self_test)
-    found = run_jobs(jobs, Store(output / KEPT), processes, listener, fresh=fresh)
+    jobs, honest = plan(tracks, names, level, seed, seeds, self_test)
+    store = Store(output / KEPT)
+    found = run_jobs(jobs, store, processes, listener, fresh=fresh, executor=executor)
     seen = detections(found.records) if self_test else None
     command = describe_command(tracks, names, level, seed, seeds, self_test)
-    report = make_report(found.records, LEVELS[level], seen)
+    report = make_report({job: found.records[job] for job in honest}, LEVELS[level], seen)
     report |= provenance(command, started)
     report["timing"] |= {
         "experiment_seconds": sum(r["seconds"] for r in found.records.values()),
         "experiments": len(found.records),
-        "jobs": processes,
+        "jobs": processes if executor is None else "elsewhere",
         "reused": found.reused,
     }
     folder = whole_folder(output, level, whole=not tracks and not names)
@@ -92,11 +97,19 @@ def plan(
     seeds: int | None,
     self_test: bool,
 ) -> tuple[list[Job], list[Job]]:
-    """All jobs of a verification, and those of them that are honest."""
+    """All jobs of a verification, and those of them that the report is about.
+
+    Sabotages are applied at the level of a smoke test, whatever the level of the report: a fault
+    that few data show is shown by more. Beside them stands the honest smoke test of every track.
+    """
     chosen = LEVELS[level]
     used = seeds_from(chosen, seed, seeds)
-    honest = [Job(track, chosen, used) for track in select(tracks, names)]
-    return honest + (sabotage_jobs(honest) if self_test else []), honest
+    picked = select(tracks, names)
+    honest = [Job(track, chosen, used) for track in picked]
+    if not self_test:
+        return honest, honest
+    beside = [Job(track, QUICK, seeds_from(QUICK, seed, seeds)) for track in picked]
+    return list(dict.fromkeys(honest + beside + sabotage_jobs(beside))), honest
 
 
 def describe_command(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.base import Gradients, Params, Wants
+from toreqprop.energies.couplings.ways import LinearWays, Trail, Ways
 from toreqprop.energies.pairs import Pair, Signal, shift
 from toreqprop.errors import UnsupportedModelError
 
@@ -33,6 +34,21 @@ class Coupling(ABC):
     """Whether `up_rounding` and `down_rounding` are known."""
     one_way: ClassVar[bool] = True
     """Whether `up` depends on the lower layer alone, as in a feed-forward network."""
+
+    trails: int = 0
+    """How many tensors passes remember of its decisions; see `settled_gradients`."""
+
+    def settled_gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        prepared: Params,
+        wants: Wants,
+        trail: Trail,
+    ) -> Gradients:
+        """`gradients` of two phases that share these decisions."""
+        raise NotImplementedError
 
     def prepare(self, params: Params) -> Params:
         """What every phase can share, in the number of the parameters; handed to the rest."""
@@ -69,6 +85,19 @@ class Coupling(ABC):
         if paired:
             return Pair(found[1], found[0])
         return Pair(torch.zeros_like(found[0]), found[0]) if isinstance(post, Pair) else found[0]
+
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        """``F'·move`` where F is linear: the way up without its constant."""
+        if self.count == 0:
+            return self.up(move, prepared, None)  # type: ignore[no-any-return]
+        return shift(self.up(Pair(torch.zeros_like(move), move), prepared, None))
+
+    def ways(self, prepared: Params, below: tuple[int, ...]) -> Ways | None:
+        """Itself with its parameters, as passes take it; None where F does not become linear.
+
+        ``below`` is the shape of the lower layer, without the batch.
+        """
+        return LinearWays(self, prepared) if self.linear else None
 
     def gradients(
         self,

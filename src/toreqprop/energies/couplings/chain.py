@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
@@ -14,6 +15,7 @@ from toreqprop.energies.couplings.base import Coupling, Example
 from toreqprop.energies.couplings.convolution import ConvolutionCoupling
 from toreqprop.energies.couplings.linear import LinearCoupling, ReshapeCoupling
 from toreqprop.energies.couplings.pooling import AveragePoolCoupling, MaxPoolCoupling
+from toreqprop.energies.couplings.ways import ChainWays, Ways
 from toreqprop.energies.pairs import Signal
 from toreqprop.errors import UnsupportedModelError
 
@@ -73,11 +75,28 @@ class ChainCoupling(Coupling):
             post = part.down(post, below, own)
         return post
 
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        for part, own in zip(self.parts, self._split(prepared), strict=True):
+            move = part.lift(move, own)
+        return move
+
+    def ways(self, prepared: Params, below: tuple[int, ...]) -> Ways | None:
+        sample = prepared[0].new_zeros(1, *below) if prepared else torch.zeros(1, *below)
+        found, shapes = [], []
+        for part, own in zip(self.parts, self._split(prepared), strict=True):
+            ways = part.ways(own, tuple(sample.shape[1:]))
+            if ways is None:
+                return None
+            found.append(ways)
+            shapes.append(tuple(sample.shape[1:]))
+            sample = part.up(sample, own, None)
+        return ChainWays(found, shapes)
+
     def gradients(
         self,
         post: Signal,
         pre: Signal,
-        weight: torch.Tensor,
+        weight: Tensor,
         params: Params,
         prepared: Params,
         wants: Wants,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,6 +16,15 @@ from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.convolution_norms import convolution_bound, convolution_norm
 from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
+from toreqprop.energies.couplings.ways import (
+    ChainWays,
+    LinearWays,
+    MaxWays,
+    PlainConvolutionWays,
+    Trail,
+    Ways,
+    phase_kernel,
+)
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.energies.pooling import (
@@ -66,9 +75,36 @@ class ConvolutionCoupling(Coupling):
         return isinstance(self.pooling, AveragePooling) and plain
 
     def prepare(self, params: Params) -> Params:
+        kernel = params[0]
         if self._folds and self.pooling is not None:
-            return self.pooling.fold(params[0]), params[1]
-        return params
+            kernel = self.pooling.fold(kernel)
+        return in_pixels(kernel), params[1]
+
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        fine = self._convolve(move, prepared[0], None)
+        found: Tensor = fine if self.pooling is None or self._folds else self.pooling.pool(fine)
+        return found
+
+    def ways(self, prepared: Params, below: tuple[int, ...]) -> Ways | None:
+        if isinstance(self.pooling, MaxPooling):
+            fine = replace(self, pooling=None).ways(prepared, below)
+            windows = (self.pooling.size,) * 2
+            if fine is None:
+                return None
+            # A pooling knows from its trail what it was taken from.
+            return ChainWays([fine, MaxWays(windows, windows, (0, 0))], [below, ()])
+        if self._phased(prepared[0], below):
+            return PlainConvolutionWays(*prepared, self._stride[0], _both(self.padding))
+        return LinearWays(self, prepared) if self.linear else None
+
+    def _phased(self, kernel: Tensor, below: tuple[int, ...]) -> bool:
+        """Whether the transpose is a plain convolution of the phases, see `phase_kernel`."""
+        step = self._stride[0]
+        plain = self.groups == 1 and self.dilation in (1, (1, 1)) and self._stride == (step, step)
+        if not plain or kernel.is_complex() or not (self.pooling is None or self._folds):
+            return False
+        both = zip(below[-2:], kernel.shape[-2:], _both(self.padding), strict=True)
+        return all(step * ((n + 2 * pad - k) // step + 1) == n for n, k, pad in both)
 
     @property
     def _stride(self) -> tuple[int, int]:
@@ -96,6 +132,9 @@ class ConvolutionCoupling(Coupling):
     def _transposed(self, fine: Signal, kernel: Tensor, shape: torch.Size) -> Signal:
         """``Kᵀ ⋆ fine``, a map of this height and width."""
         padding, dilation = _both(self.padding), _both(self.dilation)
+        if self._stride != (1, 1) and self._phased(kernel, shape[1:]):
+            back, reach = phase_kernel(kernel, self._stride[0], padding)
+            return F.pixel_shuffle(F.conv2d(fine, back, None, 1, reach), self._stride[0])
         left = [
             (pixels + 2 * pad - apart * (side - 1) - 1) % step
             for pixels, pad, apart, side, step in zip(
@@ -115,14 +154,41 @@ class ConvolutionCoupling(Coupling):
         prepared: Params,
         wants: Wants,
     ) -> Gradients:
-        kernel = bias = None
+        if isinstance(post, Pair) and not isinstance(pre, Pair):
+            post = post.shift  # a fixed input: only what moved counts
         post = weighted(post, weight)
+        fine = self._spread(post, pre, prepared[0]) if wants[0] else None
+        return self._contrast(post, fine, pre, prepared[0], wants)
+
+    @property
+    def trails(self) -> int:  # type: ignore[override]
+        return 2 if isinstance(self.pooling, MaxPooling) else 0
+
+    def settled_gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        prepared: Params,
+        wants: Wants,
+        trail: Trail,
+    ) -> Gradients:
+        post = weighted(post, weight)
+        pooled = (self.pooling.size,) * 2 if self.pooling is not None else (1, 1)
+        ways = MaxWays(pooled, pooled, (0, 0))
+        fine = post.map(lambda t: ways.fall(t, trail[1].shape, trail)) if wants[0] else None
+        return self._contrast(post, fine, pre, prepared[0], wants)
+
+    def _contrast(
+        self, post: Signal, fine: Signal | None, pre: Signal, kernel: Tensor, wants: Wants
+    ) -> Gradients:
+        """The local rule, given what is handed down to the map before its pooling."""
+        found = bias = None
         if wants[0]:
-            fine = self._spread(post, pre, prepared[0])
             a, b = contrast_ends(fine, pre)
-            kernel = conv2d_weight(
+            found = conv2d_weight(
                 b,
-                list(prepared[0].shape),
+                list(kernel.shape),
                 a,
                 self._stride,
                 self.padding,
@@ -130,11 +196,11 @@ class ConvolutionCoupling(Coupling):
                 self.groups,
             )
             if self._folds and self.pooling is not None:
-                kernel = self.pooling.unfold(kernel)
+                found = self.pooling.unfold(found)
         if wants[1]:
             moved = post.shift if isinstance(post, Pair) else post
             bias = moved.sum((0, 2, 3))
-        return kernel, bias
+        return found, bias
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         if self.pooling is not None and self.pooling.curvature is None:
@@ -222,6 +288,9 @@ class SequenceConvolutionCoupling(Coupling):
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         return _lowered(self._flat.up(_raised(pre), prepared, None))
 
+    def lift(self, move: Tensor, prepared: Params) -> Tensor:
+        return self._flat.lift(move.unsqueeze(2), prepared).squeeze(2)
+
     def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         return _lowered(self._flat.down(_raised(post), _raised(pre), prepared))
 
@@ -266,6 +335,17 @@ def _raised(sequence: Signal) -> Signal:
 
 def _lowered(maps: Signal) -> Signal:
     return maps[:, :, 0]
+
+
+def in_pixels(kernel: Tensor) -> Tensor:
+    """The kernel in an order of memory in which all channels of a pixel lie together.
+
+    Maps then come out in that order too, in which torch convolves and pools faster on a processor.
+    """
+    if kernel.is_complex() or not kernel.is_cpu:
+        return kernel
+    # Not `contiguous`: with one channel it takes any order for this one.
+    return kernel.to(memory_format=torch.channels_last)
 
 
 def _both(sides: int | tuple[int, int]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from toreqprop import checks
 from toreqprop.energies.base import Params
 from toreqprop.energies.couplings.base import Coupling, Example
+from toreqprop.energies.couplings.ways import MaxWays, Ways
 from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.energies.pooling import JUMPS, max_pool, max_spread
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
@@ -117,6 +118,11 @@ class MaxPoolCoupling(Coupling):
 
     def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         return max_spread(post, pre, self.size, self.stride, self.padding)
+
+    def ways(self, prepared: Params, below: tuple[int, ...]) -> Ways | None:
+        if len(self.size) != 2:
+            return None
+        return MaxWays(*((side[0], side[1]) for side in (self.size, self.stride, self.padding)))
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         raise UnsupportedModelError(JUMPS)

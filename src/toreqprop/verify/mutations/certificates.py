@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from toreqprop import certificate
+from toreqprop.certificate import certifying
 from toreqprop.models import EquilibriumModel
 from toreqprop.verify.mutations.mutation import Mutation, swapped
 
@@ -42,23 +42,23 @@ def _lenient(right: Any) -> Any:
 MUTATIONS = (
     Mutation(
         "certificate compared with itself", AREA, "the oracle is the estimator's own gradient", 69,
-        swapped(certificate, "_compare", _itself),
+        swapped(certifying, "compare", _itself),
     ),
     Mutation(
         "norms ignored", AREA, "a certificate looks at directions alone", 69,
-        swapped(certificate, "_compare", _directions_alone),
+        swapped(certifying, "compare", _directions_alone),
     ),
     Mutation(
         "signs ignored", AREA, "a certificate takes the size of a cosine", 69,
-        swapped(certificate, "_compare", _unsigned),
+        swapped(certifying, "compare", _unsigned),
     ),
     Mutation(
         "cosine of 0.96 is enough", AREA, "whatever was asked for", 69,
-        swapped(certificate, "_compare", _lenient),
+        swapped(certifying, "compare", _lenient),
     ),
     Mutation(
         "oracle at the model's tolerance", AREA, "the exact gradient is that of where it stopped",
-        69, swapped(certificate, "_ORACLE_TOL", lambda right: 0.5),
+        69, swapped(certifying, "ORACLE_TOL", lambda right: 0.5),
     ),
     Mutation(
         "one tensor certified for all", AREA, "only the first tensor is compared", 69,
@@ -68,6 +68,6 @@ MUTATIONS = (
     ),
     Mutation(
         "no reason is structural", AREA, "unrolled and unnudged gradients are like any", 69,
-        swapped(certificate, "_structural_faults", lambda right: lambda *given: ()),
+        swapped(certifying, "structural_faults", lambda right: lambda *given: ()),
     ),
 )  # fmt: skip

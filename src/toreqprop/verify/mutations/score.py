@@ -3,32 +3,81 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from toreqprop.errors import InvalidInputError, LostWorkError
-from toreqprop.processes import perform_all, tell
+from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop.evidence import Listener, Record, Store, provenance, run_jobs
+from toreqprop.evidence.code import code_digest
+from toreqprop.evidence.job import Job
+from toreqprop.verify import records
 from toreqprop.verify.levels import LEVELS, Level
 from toreqprop.verify.mutations.catalogue import mutations
 from toreqprop.verify.mutations.mutation import Mutation
-from toreqprop.verify.records import Job, perform, verdict_of
 from toreqprop.verify.registry import all_tracks
 
-Key = tuple[int, str | None]
-"""A track, and the mutation it is run with; None for the honest run."""
+KEPT = ".verification"
+"""The folder of finished runs, inside that of the reports."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """How one track ended: its status, the required bounds that do not hold, and why it broke."""
+class Planted(Job):
+    """A track run with a fault, or with none: its honest run."""
 
-    status: str
-    broken: tuple[str, ...]
-    reason: str
-    seconds: float
+    track: int
+    fault: str | None
+    level: str
+    seeds: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        name = "no fault" if self.fault is None else self.fault
+        plain = "".join(c if c.isalnum() else "-" for c in name)
+        return f"mutation-{self.track:02d}-{self.level}-{plain}"
+
+    @property
+    def title(self) -> str:
+        """What people read."""
+        with_it = "without a fault" if self.fault is None else f"with: {self.fault}"
+        return f"Track {self.track} {with_it}"
+
+    @property
+    def cost(self) -> float:
+        return all_tracks()[self.track].cost
+
+    @property
+    def module(self) -> str:
+        return self._job.module
+
+    @property
+    def _job(self) -> records.Job:
+        return records.Job(all_tracks()[self.track], LEVELS[self.level], self.seeds)
+
+    def settings(self) -> dict[str, Any]:
+        faults = code_digest("toreqprop.verify.mutations.catalogue")
+        return {**asdict(self), "faults": None if self.fault is None else faults}
+
+    def perform(self, report: Callable[[Any], None]) -> Record:
+        report("started")
+        with nullcontext() if self.fault is None else mutations()[self.fault].plant():
+            record = records.perform(self._job, report)
+        if record["not_run"]:
+            raise DataUnavailableError(record["not_run"])
+        verdict = records.verdict_of(self._job.track, record)
+        return {
+            "status": verdict.status.value,
+            "broken": [c.bound.says for c in verdict.checks if c.bound.required and not c.holds],
+            "reason": verdict.reason,
+            "timing": {"seconds": record["seconds"]},
+        }
+
+    def absent(self, reason: str, *, lost: bool) -> Record:
+        status = "FAIL" if lost else "NOT RUN"
+        return {"status": status, "broken": [], "reason": reason, "timing": {"seconds": 0.0}}
 
 
 @dataclass(frozen=True)
@@ -45,6 +94,7 @@ class Outcome:
     status: str
     broken: tuple[str, ...]
     reason: str
+    key: str
     seconds: float
 
     @property
@@ -58,12 +108,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MutationReport:
-    """All outcomes; the score is the share of available mutations that were seen, in percent."""
+    """All outcomes; the score is the share of available mutations that were seen, in percent.
+    ``made`` has commit, command, environment and times."""
 
     level: str
     seeds: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
-    seconds: float
+    made: dict[str, Any]
 
     @property
     def planted(self) -> int:
@@ -84,30 +135,14 @@ class MutationReport:
             for o in self.outcomes
         ]
         return {
+            **self.made,
             "level": self.level,
             "seeds": list(self.seeds),
             "planted": self.planted,
             "seen": self.seen,
             "score": self.score,
             "mutations": rows,
-            "timing": {
-                "seconds": self.seconds,
-                "experiment_seconds": sum(o.seconds for o in self.outcomes),
-            },
         }
-
-
-class Listener:
-    """What a display may want to know; every method may be left as it is."""
-
-    def planned(self, count: int) -> None:
-        """Before the first run."""
-
-    def progress(self, key: Key, message: str) -> None:
-        """A track says where it is."""
-
-    def finished(self, key: Key, run: Run) -> None:
-        """A run is over."""
 
 
 def chosen(tracks: Sequence[int]) -> list[Mutation]:
@@ -130,34 +165,56 @@ def run_mutations(
     seed: int = 42,
     seeds: int | None = None,
     processes: int = 1,
-    listener: Listener | None = None,
+    output: Path = Path("results"),
+    fresh: bool = False,
+    listener: Listener[Planted] | None = None,
+    executor: Executor | str | None = None,
 ) -> MutationReport:
-    """Run every mutation's track with the fault and once without.
+    """Run every mutation's track with the fault and once without; finished runs are taken up.
 
     Raises:
         InvalidInputError: unknown level or tracks, or fewer seeds than the level needs.
     """
     if level not in LEVELS:
         raise InvalidInputError(f"level must be one of {', '.join(LEVELS)}, got {level!r}.")
-    if processes < 1:
-        raise InvalidInputError(f"jobs must be >= 1, got {processes}.")
+    started = time.time()
     used = _seeds(LEVELS[level], seed, seeds)
     planted = chosen(tracks)
-    listener = Listener() if listener is None else listener
-    started = time.monotonic()
-    cost = {number: track.cost for number, track in all_tracks().items()}
-    keys: list[Key] = [(number, None) for number in sorted({m.track for m in planted})]
-    keys += [(m.track, m.name) for m in planted]
-    keys.sort(key=lambda key: -cost[key[0]])
-    found = _run_all(keys, level, used, processes, listener)
+    jobs = [Planted(number, None, level, used) for number in sorted({m.track for m in planted})]
+    jobs += [Planted(m.track, m.name, level, used) for m in planted]
+    store = Store(output / KEPT)
+    done = run_jobs(jobs, store, processes, listener, fresh=fresh, executor=executor)
+    found = {(job.track, job.fault): record for job, record in done.records.items()}
+    keys = {(job.track, job.fault): job.key for job in jobs}
     outcomes = tuple(
-        Outcome(
-            m.name, m.area, m.does, m.track, all_tracks()[m.track].title,
-            found[m.track, None].status, **asdict(found[m.track, m.name]),
-        )
+        _outcome(m, found[m.track, None], found[m.track, m.name], keys[m.track, m.name])
         for m in planted
-    )  # fmt: skip
-    return MutationReport(level, used, outcomes, time.monotonic() - started)
+    )
+    command = " ".join(
+        [f"toreqprop verify --mutations --{level}"]
+        + ([f"--track {' '.join(map(str, tracks))}"] if tracks else [])
+        + ([f"--seed {seed}"] if seed != 42 else [])
+        + ([f"--seeds {seeds}"] if seeds is not None else [])
+    )
+    made = provenance(command, started)
+    made["timing"] |= {"jobs": processes, "reused": done.reused}
+    return MutationReport(level, used, outcomes, made)
+
+
+def _outcome(mutation: Mutation, honest: Record, found: Record, key: str) -> Outcome:
+    return Outcome(
+        name=mutation.name,
+        area=mutation.area,
+        does=mutation.does,
+        track=mutation.track,
+        title=all_tracks()[mutation.track].title,
+        honest=honest["status"],
+        status=found["status"],
+        broken=tuple(found["broken"]),
+        reason=found["reason"],
+        key=key,
+        seconds=found["timing"]["seconds"],
+    )
 
 
 def _seeds(level: Level, first: int, count: int | None) -> tuple[int, ...]:
@@ -168,44 +225,3 @@ def _seeds(level: Level, first: int, count: int | None) -> tuple[int, ...]:
             f"seeds must be >= {level.least_seeds} at level {level.title}, got {number}."
         )
     return tuple(range(first, first + number))
-
-
-def _run_all(
-    keys: list[Key], level: str, seeds: tuple[int, ...], processes: int, listener: Listener
-) -> dict[Key, Run]:
-    found: dict[Key, Run] = {}
-    listener.planned(len(keys))
-
-    def over(key: Key, run: Run) -> None:
-        found[key] = run
-        listener.finished(key, run)
-
-    if processes == 1:
-        for key in keys:
-            over(key, _run(key, level, seeds, lambda text, key=key: listener.progress(key, text)))
-        return found
-
-    def done(key: Key, future: Future[Run]) -> None:
-        try:
-            over(key, future.result())
-        except LostWorkError as error:
-            over(key, Run("FAIL", (), str(error), 0.0))
-
-    work = {key: (_in_worker, (key, level, seeds)) for key in keys}
-    perform_all(work, processes, lambda news: listener.progress(*news), done)
-    return found
-
-
-def _in_worker(key: Key, level: str, seeds: tuple[int, ...]) -> Run:
-    return _run(key, level, seeds, lambda text: tell((key, text)))
-
-
-def _run(key: Key, level: str, seeds: tuple[int, ...], report: Any) -> Run:
-    number, name = key
-    track = all_tracks()[number]
-    report("started")
-    with nullcontext() if name is None else mutations()[name].plant():
-        record = perform(Job(track, LEVELS[level], seeds), report)
-    verdict = verdict_of(track, record)
-    broken = tuple(c.bound.says for c in verdict.checks if c.bound.required and not c.holds)
-    return Run(verdict.status.value, broken, verdict.reason, record["seconds"])

@@ -101,8 +101,23 @@ MUTATIONS = (
         swapped(base, "iterate", _early(2.0)),
     ),
     Mutation(
+        "stops at a hundred times the tolerance", AREA, "on the general path", 12,
+        swapped(base, "iterate", _early(100.0)),
+    ),
+    Mutation(
         "one sample speaks for the batch", AREA, "a batch stops with its first sample", 68,
         swapped(base, "iterate", _first_of_batch),
+    ),
+    Mutation(
+        "cycles are not named", AREA, "a relaxation that swings is told to take more steps", 7,
+        together(
+            swapped(base, "swings", lambda right: lambda *given: False),
+            swapped(relaxation, "swings", lambda right: lambda *given: False),
+        ),
+    ),
+    Mutation(
+        "what is slow is called a cycle", AREA, "one step that comes back by half is enough", 7,
+        swapped(base, "CYCLE", lambda right: 0.5),
     ),
     Mutation(
         "residual halved", AREA, "what a relaxation reports of itself", 68,

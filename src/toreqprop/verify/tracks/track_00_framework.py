@@ -187,7 +187,7 @@ def _passes(correct: np.ndarray, guard: bool) -> bool:
 
 
 def draws_of(level: Level) -> int:
-    return level.pick(1000, 4000, 20000)
+    return level.pick(1000, 4000, 8000)
 
 
 def bounds(level: Level) -> tuple[Bound, ...]:

@@ -70,8 +70,8 @@ class Size:
 def size_of(level: Level) -> Size:
     return level.pick(
         Size(2000, 4000, (8, 16), 2, 1e-2),
-        Size(None, None, (16, 32), 6, 6e-3),
-        Size(None, None, (16, 32), 12, 6e-3),
+        Size(None, None, (8, 16), 6, 6e-3),
+        Size(None, None, (8, 16), 6, 6e-3),
     )
 
 
@@ -244,7 +244,8 @@ def _over_beta(found: list[kinks.Nudged]) -> Table:
 
 
 def bounds(level: Level) -> tuple[Bound, ...]:
-    least, gap, gain = level.pick((86.0, -2.0, 1.0), (97.0, -1.0, 1.0), (97.5, -1.0, 1.0))
+    # With twice the channels and 12 epochs it was 97.5 % at Full, which took most of an hour.
+    least, gap, gain = level.pick((86.0, -2.0, 1.0), (95.0, -1.0, 1.0), (95.0, -1.0, 1.0))
     return (
         above_chance("ep_accuracy", "accuracy of EqProp, %"),
         above_chance("backprop_accuracy", "accuracy of backprop, %"),

@@ -170,7 +170,8 @@ def _trainings(
     finished: list[Certified] = []
     for variant, prefix, recipe in _plan(context.level):
         runs = []
-        for seed in context.seeds:
+        # Sorting takes longer than all the rest together: one seed of it.
+        for seed in context.seeds[:1] if recipe.task == "sorting" else context.seeds:
             context.report(f"{recipe.task} of {recipe.length}, {NAMES[variant]}, seed {seed}")
             found = train(context, recipe, seed)
             where = (recipe.task, recipe.length, NAMES[variant], seed)
@@ -292,7 +293,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("deep_seconds", SECONDS, "CPU seconds of its slowest seed"),
         at_least("length_16_least", 100.0, "reversal of 16 by the energy, worst seed, %"),
         at_least("length_32_least", 100.0, "reversal of 32 by the energy, worst seed, %"),
-        at_least("sorting_least", 99.0, "sorting of 8 by the energy of 2 layers, worst seed, %"),
+        at_least("sorting_least", 99.0, "sorting of 8 by the energy of 2 layers, one seed, %"),
         at_least(
             "sorting_cosine",
             0.95,
@@ -335,8 +336,8 @@ TRACK = Track(
         "Longer sequences by the attention energy: {length_16_accuracy} of 16 (at most "
         "{length_16_seconds:.1f} CPU seconds a seed), {length_32_accuracy} of 32 (at most "
         "{length_32_seconds:.1f}).",
-        "Sorting of 8: {sorting_accuracy} by the energy of 2 layers, worst seed "
-        "{sorting_least:.3f} %, at most {sorting_seconds:.1f} CPU seconds a seed; "
+        "Sorting of 8: {sorting_accuracy} by the energy of 2 layers (one seed, "
+        "{sorting_seconds:.1f} CPU seconds); "
         "{sorting_stacked_accuracy} by the stacked variant.",
         "In {certificates} certificates the smallest cosine was {min_cosine:.4f}; "
         "{unconverged} of {relaxations} relaxations of the trainings did not converge.",

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from toreqprop.bench.memory_probe import BATCH, peaks
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Figure, Measurements, Series, Table
-from toreqprop.verify.memory_probe import BATCH, peaks
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above, at_least, at_most
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled")
 HIDDEN = 512
+REPEATS = 2
 
 
 def run(context: Context) -> Measurements:
     steps = context.level.pick((10, 100, 1000), (10, 30, 100, 300, 1000), (10, 30, 100, 300, 1000))
-    repeats = context.level.pick(2, 3, 5)
     found: dict[str, tuple[float, ...]] = {}
     for method in METHODS:
         measured = "unrolled" if method == "EP" and context.sabotaged("graph kept") else method
         context.report(f"{method}, {len(steps)} numbers of steps")
-        runs = [peaks(measured, HIDDEN, steps) for _ in range(repeats)]
+        runs = [peaks(measured, HIDDEN, steps) for _ in range(REPEATS)]
         # What else a process happens to allocate meanwhile can only add to a high-water mark.
         found[method] = tuple(min(run[k] for run in runs) for k in range(len(steps)))
     growth = {method: figures[-1] / figures[0] for method, figures in found.items()}
@@ -38,7 +38,7 @@ def run(context: Context) -> Measurements:
         tables=(
             Table(
                 f"Peak megabytes of one training step above what was resident before it; batch "
-                f"{BATCH}, hidden {HIDDEN}, float32, least of {repeats} processes",
+                f"{BATCH}, hidden {HIDDEN}, float32, least of {REPEATS} processes",
                 (
                     Column("Method"),
                     *(Column(f"{n} steps", ".2f") for n in steps),

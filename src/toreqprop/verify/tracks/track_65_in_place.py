@@ -15,7 +15,7 @@ def run(context: Context) -> Measurements:
     circuits, recipe = context.level.pick(
         (2, Recipe(hidden=24, epochs=4)),
         (5, Recipe(hidden=32, epochs=10)),
-        (10, Recipe(hidden=32, epochs=10)),
+        (5, Recipe(hidden=32, epochs=10)),
     )
     correct: dict[str, list[int]] = {}
     total = chance = 0.0

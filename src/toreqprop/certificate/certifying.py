@@ -1,0 +1,151 @@
+"""`certify`: a model's own gradient on one batch against the exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toreqprop import checks
+from toreqprop.certificate.comparison import compare
+from toreqprop.certificate.estimate import INPUT, Estimate, Loss, double, estimate, in_double
+from toreqprop.certificate.faults import numerical_faults, structural_faults
+from toreqprop.certificate.jacobian import jacobian_figures
+from toreqprop.certificate.report import Certificate, NormCertificate, Reason
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.gradients import ImplicitGradient
+from toreqprop.models import EquilibriumModel
+from toreqprop.models.constrained import proofs
+from toreqprop.private_generator import noise_from
+from toreqprop.solvers import Anderson
+
+MIN_COSINE = 0.99
+MAX_NORM_ERROR = 0.05
+ORACLE_TOL = 1e-11
+
+CERTIFIERS: dict[type[EquilibriumModel], Callable[..., Certificate | None]] = {}
+"""Models whose gradients are certified in a way of their own; None leaves it to `certify`."""
+
+
+def certify(
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    *,
+    loss: Loss = F.cross_entropy,
+    min_cosine: float = MIN_COSINE,
+    max_norm_error: float = MAX_NORM_ERROR,
+) -> Certificate:
+    """Measure the model's gradient on one batch against the implicit oracle.
+
+    The oracle is a float64 copy that goes on from the model's own equilibrium to a residual of
+    1e-11, so it owes nothing to the model's tolerance or precision and cannot end up at another
+    equilibrium. Neither parameters nor ``p.grad`` change. ``min_cosine`` and ``max_norm_error``
+    bound what passes, for each tensor and the input on its own.
+
+    Raises:
+        InvalidInputError: the loss is not finite.
+    """
+    own = CERTIFIERS.get(type(model))
+    with nullcontext() if own is None else noise_from(torch.Generator().manual_seed(0)):
+        check_problem(model, x, y, loss)
+    checks.number("min_cosine", min_cosine)
+    checks.number("max_norm_error", max_norm_error, 0)
+    special = None if own is None else own(model, x, y, loss, min_cosine, max_norm_error)
+    if special is not None:
+        return special
+    return _certificate(model, x, y, loss, min_cosine, max_norm_error)
+
+
+def _certificate(
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    min_cosine: float,
+    max_norm_error: float,
+) -> Certificate:
+    found = estimate(model, model.gradient, x, y, loss)
+    oracle = in_double(model, ORACLE_TOL, 10_000)
+    exact = estimate(oracle, ImplicitGradient(), double(x), y, loss, found, model)
+    if not exact.settled:
+        oracle.solver = Anderson(tol=ORACLE_TOL, max_steps=10_000)
+        exact = estimate(oracle, ImplicitGradient(), double(x), y, loss, found, model)
+    names = [n for n in found.gradients if n == INPUT or n in model.estimated_parameters()]
+    tensors = tuple(
+        compare(n, found.gradients[n], exact.gradients[n], min_cosine, max_norm_error)
+        for n in names
+    )
+    asymmetry, contraction = jacobian_figures(oracle, double(x), exact.state)
+    try:
+        lipschitz: float | None = model.lipschitz()
+    except UnsupportedModelError:
+        lipschitz = None
+    reasons = structural_faults(model, tensors, found)
+    if not exact.settled:
+        reasons = (Reason.ORACLE,)
+    norms = tuple(NormCertificate(*proof) for proof in proofs(model))
+    if not all(norm.proven for norm in norms):
+        reasons = (*reasons, Reason.NORM)
+    if not reasons and not all(t.ok for t in tensors):
+        bad = [t.name for t in tensors if not t.ok]
+        reasons = numerical_faults(model, asymmetry, contraction, (x, y, loss), found, exact, bad)
+    return Certificate(
+        repr(model.gradient),
+        not reasons,
+        reasons,
+        tensors,
+        tuple(found.phases),
+        asymmetry,
+        contraction,
+        lipschitz,
+        _backprop_cosine(oracle, model, double(x), y, loss, found),
+        norms,
+    )
+
+
+def _backprop_cosine(
+    oracle: EquilibriumModel,
+    model: EquilibriumModel,
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    found: Estimate,
+) -> float | None:
+    """The smallest cosine of the model's gradient with that of its feed-forward twin."""
+    estimated = set(model.estimated_parameters())
+    named = {n: p for n, p in oracle.named_parameters() if n in estimated}
+    dtype = next(model.parameters()).dtype
+    with torch.enable_grad():
+        output = oracle.feedforward(x)
+        if output is None or not named:
+            return None
+        value = loss(output.to(dtype), y)
+        grads = torch.autograd.grad(
+            value, list(named.values()), allow_unused=True, materialize_grads=True
+        )
+    both = zip(named, grads, strict=True)
+    return min(compare(n, found.gradients[n], g, 0, 0).cosine for n, g in both)
+
+
+def check_problem(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:
+    """Refuse what cannot be certified, with what to give instead."""
+    checks.instance("model", model, EquilibriumModel, "only these have a relaxation to certify")
+    model.check_input(x)
+    checks.pairs(x, y)
+    checks.function("loss", loss)
+    with torch.no_grad():
+        output = model(x)
+    try:
+        value = loss(output, y)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInputError(
+            f"The loss cannot compare outputs {tuple(output.shape)} with y {tuple(y.shape)} of "
+            f"{y.dtype}: {reason}."
+        ) from None
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise InvalidInputError("The loss must return one number: average over the samples.")

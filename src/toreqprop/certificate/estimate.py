@@ -1,0 +1,141 @@
+"""One gradient of a model by one estimator, with every relaxation behind it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toreqprop.certificate.report import PhaseCertificate
+from toreqprop.energies.system import sample_norm
+from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.gradients import ESTIMATORS, GradientEstimator
+from toreqprop.models import EquilibriumModel
+from toreqprop.models.base import unchanged_buffers
+from toreqprop.solution import Solution, State
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+INPUT = "input"
+
+
+@dataclass
+class Estimate:
+    """One gradient: by parameter and for the input, how it was found, and where."""
+
+    gradients: dict[str, Tensor]
+    phases: list[PhaseCertificate]
+    graph: set[str]
+    state: State
+
+    @property
+    def settled(self) -> bool:
+        return all(p.converged or p.residual < 1e-9 for p in self.phases)
+
+
+def estimate(
+    model: EquilibriumModel,
+    gradient: GradientEstimator,
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    at: Estimate | None = None,
+    like: EquilibriumModel | None = None,
+) -> Estimate:
+    """The gradient of ``loss`` by ``gradient``, from the equilibrium of another estimate if given.
+
+    The loss sees outputs in the precision of the model ``like``: its own tensors, class weights for
+    instance, are of that precision too.
+    """
+    kept = model.gradient, model.on_failure, model.relaxations, model.failures.copy()
+    model.gradient, model.on_failure = gradient, "ignore"  # what fails is in the certificate
+    phases: list[PhaseCertificate] = []
+    states: list[State] = []
+
+    def record(phase: str, solution: Solution) -> None:
+        moved = 0.0
+        if phase == "free":
+            states.append(tuple(s.detach() for s in solution.state))
+        if solution.shift:
+            apart, size = sample_norm(solution.shift), sample_norm(solution.state)
+            moved = float((2 * apart / size.clamp_min(1e-30)).max())
+        phases.append(
+            PhaseCertificate(
+                phase, solution.steps, solution.worst_residual, solution.converged, moved,
+                solution.status.name, solution.layer,
+            )
+        )  # fmt: skip
+
+    key = model.register_relaxation_hook(record)
+    named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    dtype = next((model if like is None else like).parameters()).dtype
+    start = None if at is None else tuple(s.to(_float64(s)) for s in at.state)
+    try:
+        # A backward pass moves buffers; the next estimate must be of the same network.
+        with unchanged_buffers(model), torch.enable_grad():
+            if x.is_floating_point():
+                x = x.detach().clone().requires_grad_()
+                named[INPUT] = x
+            if start is None:
+                output = model(x)
+            else:
+                output = model.readout_from(model.equilibrium(x, start=start).state)
+            value = loss(output.to(dtype) if output.is_floating_point() else output, y)
+            if not bool(torch.isfinite(value)):
+                raise InvalidInputError(
+                    f"The loss is {value.item()}, so there is no gradient to certify: check "
+                    "inputs, targets and weights for NaN and infinite values."
+                )
+            graph = _graph_nodes(value)
+            grads = torch.autograd.grad(
+                value, list(named.values()), allow_unused=True, materialize_grads=True
+            )
+    finally:
+        model.remove_relaxation_hook(key)
+        model.gradient, model.on_failure, model.relaxations, model.failures = kept
+    if not states:  # an unrolled model has no free phase to report
+        with torch.no_grad():
+            states.append(model.equilibrium(x).state)
+    return Estimate(dict(zip(named, grads, strict=True)), phases, graph, states[0])
+
+
+def _float64(tensor: Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
+
+
+def in_double(model: EquilibriumModel, tol: float, max_steps: int) -> EquilibriumModel:
+    """In double precision, silent, with another tolerance."""
+    copied = copy.deepcopy(model).double()
+    copied.on_failure = "ignore"
+    copied._hooks = {}
+    copied.solver = copied.solver.limited(tol, max_steps)
+    return copied
+
+
+def double(x: Tensor) -> Tensor:
+    """In float64, but for tokens."""
+    return x.double() if x.is_floating_point() else x
+
+
+def _graph_nodes(value: Tensor) -> set[str]:
+    names, stack, seen = set(), [value.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        names.add(node.name())
+        stack += [parent for parent, _ in node.next_functions]
+    return names
+
+
+def estimator_by_name(name: str) -> type[GradientEstimator]:
+    """The estimator registered under ``name``, or an error that lists the names."""
+    if name not in ESTIMATORS:
+        raise UnsupportedModelError(
+            f"There is no estimator {name!r}: choose one of {', '.join(ESTIMATORS)}."
+        )
+    return ESTIMATORS[name]

@@ -1,0 +1,197 @@
+"""A coupling with its parameters, both ways, for states and for what a nudge moves.
+
+The way up is linear, or becomes so once it is decided which pixel of every window is the largest.
+Passes (`solvers.passes`) need no more of a coupling than this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Trail = tuple[Tensor, ...]
+"""What was decided on the way up, tensors (batch, ...); empty where F is linear."""
+
+
+class Ways(ABC):
+    """``F(pre)`` and, with what was decided there, its derivative both ways."""
+
+    trails: int = 0
+    """How many tensors a trail has."""
+
+    @abstractmethod
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        """``F(pre)`` and its trail."""
+
+    @abstractmethod
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        """``F'·move``, and what `holds` needs to know of it, one tensor for each of the trail."""
+
+    @abstractmethod
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        """``F'ᵀ·post``, a lower layer of this shape."""
+
+    def holds(self, trail: Trail, moved: Trail, tol: float) -> bool:
+        """Whether ``F'`` is the same, to ``tol``, on both sides of the trail."""
+        return True
+
+
+class Shaped(NamedTuple):
+    """What stands for a lower layer where only its shape matters."""
+
+    shape: torch.Size
+
+
+class LinearWays(Ways):
+    """Those of a coupling that is linear."""
+
+    def __init__(self, coupling: Any, prepared: tuple[Tensor, ...]) -> None:
+        self.coupling, self.prepared = coupling, prepared
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        return self.coupling.up(pre, self.prepared, None), ()
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        return self.coupling.lift(move, self.prepared), ()
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        found: Tensor = self.coupling.down(post, Shaped(shape), self.prepared)
+        return found
+
+
+class PlainConvolutionWays(Ways):
+    """A convolution whose transpose is a convolution too: of steps ``stride`` that cover the lower
+    map exactly, each phase of which is then a group of channels (`phase_kernel`)."""
+
+    def __init__(self, kernel: Tensor, bias: Tensor, stride: int, padding: tuple[int, int]) -> None:
+        self.kernel, self.bias = kernel, bias
+        self.stride, self.padding = stride, padding
+        self.back, self.reach = phase_kernel(kernel, stride, padding)
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        return F.conv2d(pre, self.kernel, self.bias, self.stride, self.padding), ()
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        return F.conv2d(move, self.kernel, None, self.stride, self.padding), ()
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        found = F.conv2d(post, self.back, None, 1, self.reach)
+        return found if self.stride == 1 else F.pixel_shuffle(found, self.stride)
+
+
+class MaxWays(Ways):
+    """The largest of every window. Its trail: where it is, and the map it was taken from."""
+
+    trails = 2
+
+    def __init__(
+        self, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+    ) -> None:
+        self.windows = size, stride, padding
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        found, winners = F.max_pool2d(pre, *self.windows, return_indices=True)
+        return found, (winners, pre)
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        return picked(move, trail[0]), (trail[0], move)
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        winners, fine = trail
+        return torch.ops.aten.max_pool2d_with_indices_backward(
+            post, fine, *self.windows, (1, 1), False, winners
+        )
+
+    def holds(self, trail: Trail, moved: Trail, tol: float) -> bool:
+        """Whether the pixel that won is still the largest, to ``tol`` of what there is.
+
+        What is decided by less than the free phase is exact to is not known better than that: a
+        pixel that is the largest to ``tol`` is as good a winner, in both phases the same.
+        """
+        winners, fine = trail
+        for phase in (fine + moved[1], fine - moved[1]):
+            lost = F.max_pool2d(phase, *self.windows) - picked(phase, winners)
+            if float(lost.max()) > tol * float(fine.square().mean().sqrt()):
+                return False
+        return True
+
+
+class ChainWays(Ways):
+    """Several, one after the other; ``shapes`` are those of what comes to each from below."""
+
+    def __init__(self, parts: Sequence[Ways], shapes: Sequence[tuple[int, ...]]) -> None:
+        self.parts, self.shapes = tuple(parts), tuple(shapes)
+        self.trails = sum(part.trails for part in parts)
+
+    def _own(self, trail: Trail) -> list[Trail]:
+        found, at = [], 0
+        for part in self.parts:
+            found.append(trail[at : at + part.trails])
+            at += part.trails
+        return found
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        trail: Trail = ()
+        for part in self.parts:
+            pre, own = part.rise(pre)
+            trail += own
+        return pre, trail
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        moved: Trail = ()
+        for part, own in zip(self.parts, self._own(trail), strict=True):
+            move, known = part.lift(move, own)
+            moved += known
+        return move, moved
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        every = list(zip(self.parts, self.shapes, self._own(trail), strict=True))
+        for part, below, own in reversed(every):
+            post = part.fall(post, torch.Size((len(post), *below)), own)
+        return post
+
+    def holds(self, trail: Trail, moved: Trail, tol: float) -> bool:
+        both = zip(self.parts, self._own(trail), self._own(moved), strict=True)
+        return all(part.holds(own, other, tol) for part, own, other in both)
+
+
+def picked(fine: Tensor, winners: Tensor) -> Tensor:
+    """A map at these positions, numbered through each channel."""
+    if fine.is_contiguous():
+        return fine.flatten(2).gather(2, winners.flatten(2)).reshape(winners.shape)
+    rows, places = (t.permute(0, 2, 3, 1) for t in (fine, winners))
+    found = rows.flatten(1, 2).gather(1, places.flatten(1, 2))
+    return found.reshape(places.shape).permute(0, 3, 1, 2)
+
+
+def phase_kernel(
+    kernel: Tensor, stride: int, padding: tuple[int, int]
+) -> tuple[Tensor, tuple[int, int]]:
+    """A kernel and padding with which ``Kᵀ`` is a plain convolution, followed by a pixel shuffle.
+
+    Pixel ``y = p·q + r`` of the lower map gets ``Σ_δ K[r + padding − p·δ]·post[q + δ]``: each of
+    the ``p²`` phases r is a convolution of the coarse map, with zeros where K has no such entry.
+    """
+    (rows, high), (columns, wide) = (
+        _taps(side, stride, pad) for side, pad in zip(kernel.shape[2:], padding, strict=True)
+    )
+    found = F.pad(kernel, (0, 1, 0, 1))
+    found = found.index_select(2, rows.to(kernel.device)).index_select(3, columns.to(kernel.device))
+    found = found.unflatten(3, (stride, -1)).unflatten(2, (stride, -1))
+    found = found.permute(1, 2, 4, 0, 3, 5).flatten(0, 2)
+    return found.contiguous(memory_format=torch.channels_last), (high, wide)
+
+
+@cache
+def _taps(side: int, stride: int, padding: int) -> tuple[Tensor, int]:
+    """Where along one side the entries of each phase are, in a kernel with a zero behind its last,
+    and how far they reach."""
+    far = max((stride - 1 + padding) // stride, (side - 1 - padding) // stride)
+    taps = [r + padding - stride * d for r in range(stride) for d in range(-far, far + 1)]
+    return torch.tensor([t if 0 <= t < side else side for t in taps]), far
