@@ -56,10 +56,12 @@ class OnChip(EquilibriumModel):
                 f"{type(network).__name__} with {type(inner).__name__} cannot be put on a chip: "
                 "use a network with an energy, such as HopfieldMLP or a symmetric LoopedMLP."
             )
-        ideal = not list(device.faults())
         mismatched = bool(device.up_down) and not isinstance(inner, DenseEnergy)
+        # Where only weights differ the chip is the same energy at other weights, and its kernels
+        # serve it.
+        differs = device.moving or device.neurons_differ or mismatched
         super().__init__(
-            inner if ideal else DeviceField(inner, device, mismatched),
+            DeviceField(inner, device, mismatched) if differs else inner,
             gradient=network.gradient,
             solver=DevicePhases() if device.moving else network.solver,
             on_failure=network.on_failure,
