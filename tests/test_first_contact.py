@@ -60,7 +60,7 @@ def test_only_the_command_that_is_asked_for_is_built(monkeypatch: pytest.MonkeyP
 
 
 def test_the_names_shown_are_those_of_the_registries() -> None:
-    from toreqprop.bench import depth, mazes
+    from toreqprop.bench import depth, mazes, norms
     from toreqprop.bench.hardware.methods import METHODS
     from toreqprop.checkpoint import NETWORKS
     from toreqprop.gradients import ESTIMATORS
@@ -74,6 +74,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert tuple(SOLVERS) == names.SOLVERS
     assert tuple(EXAMPLES) == names.EXAMPLE_NETWORKS
     assert (names.DEPTH_TASKS, names.DEPTH_NETWORKS) == (depth.TASKS, depth.NETWORKS)
+    assert tuple(norms.PLAN) == names.NORM_KINDS
     assert names.DEVICE_METHODS == METHODS
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.DATA_VARIABLE == DATA_VARIABLE

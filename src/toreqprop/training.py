@@ -170,6 +170,7 @@ def fit(
     ):
         checks.function(name, call, optional=True)
     checks.function("loss", loss)
+    checks.instance("group", group, Group, "use that of toreqprop.data_parallel.joined()")
     generator = torch.Generator().manual_seed(config.seed)
     noise = torch.Generator().manual_seed(config.seed)
     method = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam

@@ -66,8 +66,6 @@ SECOND_ROUND: tuple[Settings, ...] = (
     _AROUND,
     {**_AROUND, "alpha": 1.0},
     {**_AROUND, "alpha": 3.0, "max_iter": 100},
-    {**_AROUND, "alpha": 0.1, "label_smoothing": 0.0, "max_iter": 30, "batch_size": 32},
-    {**_AROUND, "alpha": 1.0, "hidden_size": 128},
 )
 """Around what was best in the first round."""
 

@@ -29,6 +29,7 @@ from toreqprop.cli import (
     info,
     mazes,
     memory,
+    norms,
     play,
     plot,
     predict,
@@ -123,6 +124,7 @@ app.command()(export.export)
 app.command()(convert.convert)
 app.command()(convolutional.convolutional)
 app.command()(depth.depth)
+app.command()(norms.norms)
 app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)

@@ -23,6 +23,7 @@ CIRCUIT_STUDIES = ("mnist-search", "mnist", "digits-search", "digits", "in-situ"
 CONVOLUTIONAL_TASKS = ("mnist", "fashion")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")
+NORM_KINDS = ("looped", "asymmetric", "stack", "conv", "transformer")
 DEVICE_METHODS = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
 DATA_VARIABLE = "TOREQPROP_DATA"
 

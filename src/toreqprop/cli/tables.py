@@ -46,7 +46,7 @@ def tables(
     Examples:
       toreqprop tables
       toreqprop tables iris wine --seeds 2
-      toreqprop tables --candidates 6
+      toreqprop tables --candidates 3
     """
     from toreqprop import checks
     from toreqprop.bench import table_study as study

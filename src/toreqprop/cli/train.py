@@ -78,6 +78,9 @@ def train(
         typer.Option(help="Solver by name.", autocompletion=names.starting(names.SOLVERS)),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
+    bound: Annotated[
+        str | None, typer.Option(help="How it is kept: tight, proven or exact.")
+    ] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
     kernel: Annotated[
@@ -201,7 +204,7 @@ def train(
             else None,
             "solver": networks.solver(solver) if solver else None,
             "radius": usual.radius,
-            "bound": usual.bound,
+            "bound": bound or usual.bound,
             "tol": tol,
             "max_steps": max_steps,
             "kernel": kernel,

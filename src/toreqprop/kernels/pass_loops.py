@@ -29,10 +29,12 @@ def swing(state, parts, weights, form, total, half):  # type: ignore[no-untyped-
     for i in range(state.shape[0]):
         a, b, c = parts[0][i], parts[1][i], parts[2][i]
         known, row, found = state[i], total[i], half[i]
+        # Two loops over a row that is still in the cache: in one there are more arrays than a
+        # compiler is ready to tell apart, and it would not be vectorised.
         for j in range(row.shape[0]):
-            d = first * a[j] + second * b[j] + third * c[j]
-            row[j] = d
-            t = tanh(gain * d)
+            row[j] = first * a[j] + second * b[j] + third * c[j]
+        for j in range(row.shape[0]):
+            t = tanh(gain * row[j])
             t = edge if t > edge else t
             t = -edge if t < -edge else t
             s = (known[j] - base) * unit

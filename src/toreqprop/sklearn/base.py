@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from toreqprop import checks
+from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import EquilibriumModel, LoopedMLP, ResistiveMLP
@@ -28,6 +29,7 @@ from toreqprop.table_defaults import CLASSES, TableDefaults
 _LEFT_OPEN = {
     "hidden_size": "hidden", "learning_rate": "learning_rate", "alpha": "alpha",
     "max_iter": "epochs", "schedule": "schedule", "label_smoothing": "label_smoothing",
+    "bound": "bound",
 }  # fmt: skip
 """Parameters that may be None, and what they are called among the defaults."""
 
@@ -65,6 +67,7 @@ class EqPropEstimator(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
         network: str = "looped",
+        bound: str | None = None,
     ) -> None:
         self.hidden_size = hidden_size
         self.beta = beta
@@ -85,6 +88,7 @@ class EqPropEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.network = network
+        self.bound = bound
 
     # What differs between the two ---------------------------------------------------------
 
@@ -104,6 +108,7 @@ class EqPropEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         checks.choice("network", self.network, ("looped", "resistive"))
+        checks.choice("bound", self._setting("bound"), get_args(Bound))
         for name in ("hidden_size", "max_iter", "n_iter_no_change"):
             checks.whole_number(name, self._setting(name), 1)
         checks.choice("schedule", self._setting("schedule"), ("constant", "cosine"))
@@ -167,7 +172,7 @@ class EqPropEstimator(BaseEstimator):
             hidden,
             outputs,
             radius=float(self.radius),
-            bound=self._defaults.bound,
+            bound=self._setting("bound"),
             gradient=gradient,
             tol=tol,
         )

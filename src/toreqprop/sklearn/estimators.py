@@ -23,8 +23,8 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
 
     Args:
         hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``,
-            ``schedule``, ``label_smoothing`` and ``max_iter``, is what was chosen on validation
-            folds of small tables.
+            ``schedule``, ``label_smoothing``, ``bound`` and ``max_iter``, is what was chosen on
+            validation folds of small tables.
         beta: strength of the nudge.
         radius: bound on the recurrent spectral norm.
         learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step
@@ -41,6 +41,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         verbose: print every pass.
         network: "looped", or "resistive" for a circuit of conductances, which has no radius and
             learns faster: try a learning rate of 0.05.
+        bound: how the norm is kept: "tight", "proven" or "exact", see `LoopedMLP`.
 
     Attributes:
         model_: the trained network. classes_, n_features_in_, feature_names_in_, n_iter_,

@@ -107,6 +107,8 @@ class Passes:
         work = _Work(count)
         work.trails = trails
         work.pushes = list(pushes)
+        if work.pushes[self.top] is None:
+            work.pushes[self.top] = torch.zeros_like(free[self.top])
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
         work.around = list(around)
         self._swing(work, self.top)
