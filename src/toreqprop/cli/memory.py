@@ -16,7 +16,7 @@ def memory(
     output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
-    """Measure the peak memory of one training step: TorEqProp, unrolled, backpropagation.
+    """Measure the peak memory of one training step: TorEqProp, unrolled, torchdeq, backpropagation.
 
     Writes memory.json, memory.svg and memory.png.
 
@@ -28,7 +28,7 @@ def memory(
     from toreqprop.plots.style import need_matplotlib
 
     need_matplotlib()  # before anything is measured
-    total = len(bench.METHODS) * (len(bench.STEPS) + len(bench.HIDDEN))
+    total = len(bench.available()) * (len(bench.STEPS) + len(bench.HIDDEN) + len(bench.LAYERS))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("one process for each point", total=total)
         curves = bench.measure(on_point=lambda: progress.advance(bar))
@@ -46,14 +46,16 @@ def memory(
          curves.against_steps, "steps"),
         (f"MB against hidden size ({bench.STEPS_OF_HIDDEN} steps)",
          curves.against_hidden, "hidden"),
+        (f"MB against layers ({bench.HIDDEN_OF_LAYERS} hidden, {bench.STEPS_OF_HIDDEN} steps)",
+         curves.against_layers, "layers"),
     ):  # fmt: skip
         columns = sorted({getattr(p, attribute) for p in points})
         shown = Table("", *(str(c) for c in columns), title=title)
-        for method in bench.METHODS:
+        for method in curves.methods():
             mine = {getattr(p, attribute): p.peak_mb for p in points if p.method == method}
             shown.add_row(method, *(f"{mine[c]:.1f}" for c in columns))
         console.print(shown)
-    for method in bench.METHODS:
+    for method in curves.methods():
         console.print(
             f"{method}: {curves.growth(method):.2f} times the memory from "
             f"{bench.STEPS[0]} to {bench.STEPS[-1]} steps",
