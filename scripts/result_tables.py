@@ -42,7 +42,9 @@ def _speed_rows(weak: bool) -> list[str]:
     rows = [r for r in found["rows"] if (r["network"]["norm"] is None) == weak]
     names = list(dict.fromkeys(t["name"] for r in rows for t in r["timings"]))[1:]
     lines = [
-        "| network | batch | feedback | norm | steps | worst cosine | " + " | ".join(names) + " |",
+        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
+        + " | ".join(names)
+        + " |",
         "|---|---|---|---|---|---|" + "---|" * len(names),
     ]
     for row in rows:
@@ -50,7 +52,7 @@ def _speed_rows(weak: bool) -> list[str]:
         ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
         steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
         lines.append(
-            f"| {row['label']} | {network['batch']} | {network['feedback']:g} | {row['norm']:.3f} "
+            f"| {row['label']} | {network['batch']}, {network['inputs']} | {network['feedback']:g} | {row['norm']:.3f} "
             f"| {steps} | {row['cosine']:.4f} | "
             + " | ".join(ratios.get(name, "–") for name in names)
             + " |"

@@ -77,8 +77,8 @@ ROWS = (
     Network("layered", 64, 4096, 2, feedback=0.1),
     Network("convolutional", 64, 16, 2, feedback=0.1, pooling="average"),
     Network("convolutional", 64, 16, 2, feedback=0.1, pooling="max"),
-    Network("transformer", 64, 64, 1, feedback=0.2),
-    Network("transformer", 64, 64, 3, feedback=0.2),
+    Network("transformer", 64, 64, 1, inputs=LENGTH, feedback=0.2),
+    Network("transformer", 64, 64, 3, inputs=LENGTH, feedback=0.2),
 )
 QUICK = (
     Network("looped", 64, 128, inputs=64, norm=None, tol=1e-3),

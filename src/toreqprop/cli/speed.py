@@ -149,7 +149,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
         network, ours = row.network, row.of(bench.OURS)
         said = [
             row.label,
-            f"batch {network.batch}, {ours.cpu_ms:.2f} ms",
+            f"{network.batch} samples, {network.inputs} inputs, {ours.cpu_ms:.2f} ms",
             f"norm {row.norm:.3f}, feedback {network.feedback:g}",
             "steps " + " + ".join(f"{v:.1f}" for v in row.steps.values()),
             f"cosine {row.cosine:.4f}" + ("" if row.certified else ", not certified"),
