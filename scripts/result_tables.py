@@ -52,8 +52,8 @@ def _speed_rows(weak: bool) -> list[str]:
         ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
         steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
         lines.append(
-            f"| {row['label']} | {network['batch']}, {network['inputs']} | {network['feedback']:g} | {row['norm']:.3f} "
-            f"| {steps} | {row['cosine']:.4f} | "
+            f"| {row['label']} | {network['batch']}, {network['inputs']} "
+            f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f} | "
             + " | ".join(ratios.get(name, "–") for name in names)
             + " |"
         )

@@ -143,7 +143,7 @@ def test_a_phase_ends_by_the_radius_that_is_kept(
     x = torch.randn(8, 20)
     found = model.equilibrium(x)
     with torch.no_grad():
-        (state,) = found.state
+        state = found.state[0].detach()
         drive = F.linear(x, model.input.weight, model.input.bias)
         step = torch.tanh(drive + state @ model.recurrent.weight) - state
     assert float((step.norm(dim=1) / state.norm(dim=1)).max()) <= model.tol
