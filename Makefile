@@ -1,8 +1,8 @@
 # Two commands do everything on a fresh machine with Python, pip and make:
 #   make benchmark    set up .venv and run the main job
 #   make test         set up .venv, lint, check types and run the tests
-# The tests run the circuit simulator ngspice, which `make test` installs where it is missing, and
-# look at pages in Chromium and Node where these are installed.
+# The tests run the circuit simulator ngspice and look at pages in Chromium and Node: `make test`
+# installs what is missing where it can, and says what is skipped where it cannot.
 # `make results` says which results are of other code than what is here.
 # `make docs` builds the site into site/, `make wheel` builds the wheel and uses it in an empty
 # environment.
@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: benchmark results test docs lint types tests ngspice wheel clean
+.PHONY: benchmark results test docs lint types tests ngspice browser wheel clean
 
 benchmark: $(STAMP)
 	$(BIN)/toreqprop benchmark
@@ -32,18 +32,21 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-tests: $(STAMP) ngspice
+tests: $(STAMP) ngspice browser
 	$(BIN)/python -m pytest -n 2
 
 ngspice: $(STAMP)
 	scripts/install_ngspice.sh $(VENV)/ngspice
+
+browser:
+	scripts/install_browser.sh
 
 wheel:
 	PYTHON=$(PYTHON) scripts/check_wheel.sh
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,tensorboard,tables,export,dev,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench,compiled,tune,distributed,tensorboard,tables,export,dev,docs]"
 	touch $(STAMP)
 
 clean:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import front_page
+from scaling_table import scaling_lines
 
 from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
 from toreqprop.sealed import read_sealed
+from toreqprop.verify import claims
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -262,9 +264,55 @@ def bounds_table() -> list[str]:
     return lines
 
 
+def transformer_track() -> tuple[Report, str]:
+    """Track 14 of the verification with the most seeds that has it, and the command behind it."""
+    for level in ("full", "intermediate", "quick"):
+        path = f"verification/{level}/verification.json"
+        report = load(path) if (RESULTS / path).exists() else {"tracks": []}
+        for track in report["tracks"]:
+            if track["number"] == 14:
+                return track, report["command"]
+    raise FileNotFoundError("no verification under results/ has track 14")
+
+
+def mutation_table() -> list[str]:
+    """Planted faults by area, and how many their tracks saw."""
+    path = "verification/mutations.json"
+    if not (RESULTS / path).exists():
+        return ["Not recorded yet: `toreqprop verify --mutations`."]
+    found = load(path)
+    lines = ["| area | planted | seen | tracks |", "|---|---|---|---|"]
+    for area in dict.fromkeys(m["area"] for m in found["mutations"]):
+        mine = [m for m in found["mutations"] if m["area"] == area]
+        tracks = ", ".join(str(t) for t in sorted({m["track"] for m in mine}))
+        lines.append(f"| {area} | {len(mine)} | {sum(m['seen'] for m in mine)} | {tracks} |")
+    missed = [m["name"] for m in found["mutations"] if not m["seen"]]
+    return [
+        *lines, "",
+        f"{found['seen']} of {found['planted']} faults seen, {found['score']:.1f} %, by "
+        f"`{found['command']}` at commit `{found['commit']}`."
+        + (f" Not seen: {', '.join(missed)}." if missed else ""),
+    ]  # fmt: skip
+
+
+def self_test_sentence() -> list[str]:
+    """What the verification with five seeds found, and how many sabotages were seen."""
+    found = load("verification/full/verification.json")
+    counts = ", ".join(f"{n} {status}" for status, n in found["overall"]["counts"].items() if n)
+    seen = found["self_test"]
+    tried = [d for d in seen or [] if d["available"]]
+    sabotages = (
+        f"{sum(d['seen'] for d in tried)} of {len(tried)} sabotages seen"
+        if seen is not None
+        else "no self-test"
+    )
+    where = "" if found.get("commit") is None else f" at commit `{found['commit']}`"
+    return [f"`{found['command']}`{where}: {counts}; {sabotages}."]
+
+
 def transformer_table() -> list[str]:
     """What the transformers of Track 14 learned, every seed by itself."""
-    (track,) = load("verification/transformer/verification.json")["tracks"]
+    track, _ = transformer_track()
     trained, clock = track["tables"][:2]
     lines = [
         f"{trained['title']}:",
@@ -397,22 +445,23 @@ def circuits_table() -> list[str]:
     circuits, place = load("circuits/random.json"), load("circuits/in_situ.json")
     hidden = "-".join(map(str, mnist["recipe"]["hidden"]))
     strong = place["summary"]
+    again = "toreqprop circuit study"
 
     def share(figures: Report) -> str:
         return f"{100 * figures['mean']:.1f} ± {100 * figures['std']:.1f} %"
 
     return [
-        "| measured | figure | command |",
+        "| measured | figure | again by |",
         "|---|---|---|",
         f"| 784-{hidden}-10 on all of MNIST, test | {100 * mnist['test_accuracy']:.2f} % in "
-        f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{mnist['command']}` |",
+        f"{mnist['cpu_seconds'] / 60:.1f} CPU minutes | `{again} mnist` |",
         f"| digits, {len(digits['runs'])} seeds, in PyTorch and with the same weights in ngspice | "
         f"{share(digits['summary']['pytorch'])} and {share(digits['summary']['ngspice'])} | "
-        f"`{digits['command']}` |",
+        f"`{again} digits` |",
         f"| {circuits['circuits']} random circuits, free and nudged, PyTorch against ngspice | "
-        f"worst {circuits['worst_volts']:.1e} V | `{circuits['command']}` |",
+        f"worst {circuits['worst_volts']:.1e} V | `{again} random` |",
         f"| strong mismatch, trained as drawn and deployed | {share(strong['deployed'])} | "
-        f"`{place['command']}` |",
+        f"`{again} in-situ` |",
         f"| the same circuits, trained in place | {share(strong['in_place'])} | |",
         f"| in place, first crossbar frozen | {share(strong['frozen'])} | |",
     ]
@@ -507,9 +556,12 @@ def mazes_gain_table() -> list[str]:
 
 
 BLOCKS = {
+    "claims": claims.table,
+    "claims-own": claims.own,
     "front-tasks": lambda: front_page.tasks_table(load, BENCHMARK),
     "play": lambda: front_page.play_table(play_records()),
     "front-circuits": lambda: front_page.circuits_picture(load),
+    "scaling": lambda: scaling_lines(RESULTS / "scaling.json", load),
     "tables": tables_table,
     "zoo": zoo_table,
     "tables-search": tables_search,
@@ -543,5 +595,7 @@ BLOCKS = {
     "bias": bias_table,
     "bounds": bounds_table,
     "no-nudge": no_nudge_sentence,
+    "mutations": mutation_table,
+    "self-test": self_test_sentence,
     "conditions": conditions,
 }

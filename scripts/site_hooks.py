@@ -22,10 +22,8 @@ from toreqprop.verify.report_files import page as verification_html
 from toreqprop.verify.report_files import render as render_verification
 
 ROOT, RESULTS = tables.ROOT, tables.RESULTS
-QUICK, FULL, IMAGES, TRANSFORMER = (
-    f"verification/{name}/verification.json" for name in ("quick", "full", "images", "transformer")
-)
-"""Reports of what `toreqprop verify` does unasked, and of longer verifications."""
+QUICK, FULL = (f"verification/{level}/verification.json" for level in ("quick", "full"))
+"""Reports of what `toreqprop verify` does unasked, and of five seeds."""
 
 STATIC = (
     "beta_sweep.svg",
@@ -84,8 +82,7 @@ def overview_page() -> str:
         "",
         f"Smoke Test: {outcome(QUICK)} [Each with its evidence](verification.md).",
         "",
-        f"Full, five seeds: {outcome(FULL)} [The evidence](verification-full.md). All images, five "
-        f"seeds: {outcome(IMAGES)} [The evidence](verification-images.md).",
+        f"Full, five seeds: {outcome(FULL)} [The evidence](verification-full.md).",
         "",
         "## Cost",
         "",
@@ -150,8 +147,8 @@ def deep_page() -> str:
         "",
         "## Transformer",
         "",
-        "By `toreqprop verify --intermediate --track 14`, [with comparisons and "
-        "certificates](verification-transformer.md).",
+        f"By `{tables.transformer_track()[1]}`, [with comparisons and certificates]"
+        "(verification-full.md).",
         "",
         *tables.transformer_table(),
         "",
@@ -180,8 +177,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/benchmark.md": benchmark_page,
     "results/verification.md": verification_page,
     "results/verification-full.md": lambda: verification_of(FULL),
-    "results/verification-images.md": lambda: verification_of(IMAGES),
-    "results/verification-transformer.md": lambda: verification_of(TRANSFORMER),
     "results/speed.md": speed_page,
     **{
         f"notebooks/{path.stem}.md": lambda path=path: notebooks.page(

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from toreqprop.bench.plan import make_plan
+from toreqprop.evidence.study import stale as stale_measurements
 from toreqprop.verify.levels import LEVELS
+from toreqprop.verify.mutations.catalogue import mutations
+from toreqprop.verify.mutations.score import Planted
 from toreqprop.verify.records import Job
 from toreqprop.verify.registry import all_tracks
 
 RESULTS = Path(__file__).parents[1] / "results"
+SHOWN = 12
+"""How many names a line lists."""
 
 
 def benchmark_staleness(report: dict[str, Any]) -> list[str]:
@@ -37,23 +42,55 @@ def verification_staleness(report: dict[str, Any]) -> list[str]:
         seeds = tuple(track["seeds"])
         if known is None or Job(known, level, seeds).key != track.get("key"):
             stale.append(f"track {track['number']}")
+    there = {track["number"] for track in report["tracks"]}
+    return stale + [f"track {n} (not in it)" for n in all_tracks() if n not in there]
+
+
+def mutation_staleness(report: dict[str, Any]) -> list[str]:
+    """The planted faults whose tracks would have to be run again, and those not in the report."""
+    stale = []
+    known = {row["name"]: row["key"] for row in report["mutations"]}
+    for name, mutation in mutations().items():
+        job = Planted(mutation.track, name, report["level"], tuple(report["seeds"]))
+        if known.get(name) != job.key:
+            stale.append(name if name in known else f"{name} (not in it)")
     return stale
 
 
+def staleness(path: Path, report: Any) -> list[str] | None:
+    """What of a file of results is stale; None where it does not say what it was made from."""
+    if path.name == "benchmark.json":
+        return benchmark_staleness(report)
+    if path.name == "verification.json":
+        return verification_staleness(report)
+    if path.name == "mutations.json":
+        return mutation_staleness(report)
+    if isinstance(report, dict) and "measurements" in report:
+        return stale_measurements(report)
+    return None
+
+
 def main() -> int:
-    for path in sorted(RESULTS.glob("benchmark/*/benchmark.json")):
-        say(path, benchmark_staleness(json.loads(path.read_text())))
-    for path in sorted(RESULTS.glob("verification/*/verification.json")):
-        say(path, verification_staleness(json.loads(path.read_text())))
-    for path in sorted(RESULTS.glob("*.json")):
-        print(f"{path.relative_to(RESULTS)}: has no key, cannot tell")
+    unknown = []
+    for path in sorted(RESULTS.rglob("*.json")):
+        name = path.relative_to(RESULTS)
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        stale = staleness(path, json.loads(path.read_text()))
+        if stale is None:
+            unknown.append(str(name))
+        else:
+            print(f"{name}: {summary(stale)}")
+    print(f"No key, made by {len(unknown)} commands outside the harness: {', '.join(unknown)}")
     return 0
 
 
-def say(path: Path, stale: list[str]) -> None:
-    """One line for a report."""
-    name = path.relative_to(RESULTS).parent
-    print(f"{name}: stale: {', '.join(stale)}" if stale else f"{name}: up to date")
+def summary(stale: list[str]) -> str:
+    """Up to date, or what is not."""
+    if not stale:
+        return "up to date"
+    more = f" and {len(stale) - SHOWN} more" if len(stale) > SHOWN else ""
+    return f"stale: {', '.join(stale[:SHOWN])}{more}"
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_reports_every_tensor_but_the_readout_and_every_phase() -> None:
 
 
 def test_contraction_is_the_exact_jacobian_norm() -> None:
-    model, x, y = model_and_batch()
+    model, x, y = model_and_batch(max_steps=1000)
     model.double().tol = 1e-11
     state = model.equilibrium(x.double()).state[0].detach()
     jacobians = (1 - state**2)[:, :, None] * model.recurrent.weight.detach()
@@ -169,13 +169,13 @@ def test_residual_too_large() -> None:
 
 
 def test_beta_too_large() -> None:
-    certificate = check(gradient=teq.OneSidedEP(2.0), tol=1e-6)
+    certificate = check(gradient=teq.OneSidedEP(0.5), tol=1e-6)
     assert certificate.reasons == (Reason.BETA,)
     assert check(gradient=teq.OneSidedEP(0.005), tol=1e-6).ok
 
 
 def test_a_tiny_beta_costs_no_digits() -> None:
-    assert check(gradient=teq.CenteredEP(1e-7)).min_cosine > 0.9999
+    assert check(gradient=teq.CenteredEP(1e-7), tol=1e-5).min_cosine > 0.9999
 
 
 def test_below_float_precision() -> None:

@@ -267,3 +267,19 @@ def test_loads_in_a_fresh_process(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["looped", "hopfield", "conv", "transformer", "chip"])
+def test_a_configuration_that_names_no_bound_means_the_former_one(
+    name: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x, _ = MODELS[name].example(bound="proven")
+    save(tmp_path, Checkpoint(model))
+    described = description(tmp_path)["model"]
+    config = described["config"]["options"] if name == "chip" else described["config"]
+    assert config.pop("bound") == "proven"
+    forge(tmp_path, model=described)
+    found = load(tmp_path).model
+    assert (found.network if name == "chip" else found).bound == "proven"
+    assert torch.equal(found(x), model(x))

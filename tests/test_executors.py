@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.elsewhere import Draws, OtherCode
 from toreqprop import executors
+from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Listener, Record, Store, run_jobs
 from toreqprop.executors import executor_of
@@ -156,3 +158,52 @@ def test_a_search_of_scikit_learn_is_the_same_by_threads_and_by_dask(cluster: An
         assert scores() == here
     with searching_on(cluster.scheduler_address):
         assert scores(n_jobs=-1) == here
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's, about itself
+def test_a_search_of_scikit_learn_is_the_same_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes into the home folder
+    ray = pytest.importorskip("ray", reason='pip install "toreqprop[ray]"')
+    import joblib
+    from ray.util.joblib import register_ray
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import cross_val_score
+
+    from toreqprop.sklearn import EqPropClassifier
+
+    x, y = load_iris(return_X_y=True)
+    x, y = x[::3].astype("float32"), y[::3]
+    model = EqPropClassifier(8, max_iter=3, random_state=0)
+    here = cross_val_score(model, x, y, cv=2).tolist()
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        register_ray()
+        with joblib.parallel_config(backend="ray"):
+            assert cross_val_score(model, x, y, cv=2, n_jobs=2).tolist() == here
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["benchmark"], ["verify", "--track", "9"], ["tune", "digits"], ["depth"], ["tables"]],
+)
+def test_every_command_that_does_jobs_takes_a_scheduler(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is there: the command says so, and does not do the work here instead."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "PATIENCE", "0.1s")
+    name = "h.json" if command[0] == "tune" else "d.json" if command[0] == "depth" else ""
+    more = ["--scheduler", "tcp://127.0.0.1:9", "--output", str(tmp_path / name)]
+    result = CliRunner().invoke(app, [*command, *more])
+    assert "No dask scheduler answers at tcp://127.0.0.1:9" in str(result.exception)
+
+
+def test_a_verification_by_dask_is_that_of_this_process(cluster: Any, tmp_path: Path) -> None:
+    from toreqprop.verify.runner import run_verification
+
+    here = run_verification([9], output=tmp_path / "here")
+    there = run_verification([9], output=tmp_path / "there", executor=cluster.scheduler_address)
+    assert [r["hash"] for r in there.records.values()] == [r["hash"] for r in here.records.values()]
+    assert there.report["timing"]["jobs"] == "elsewhere"

@@ -40,8 +40,27 @@ def test_version_help_and_completion_load_no_heavy_package() -> None:
     assert found.stdout == "[]\n"
 
 
+def test_only_the_command_that_is_asked_for_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options of two dozen commands are a third of what ``train --help`` takes."""
+    from toreqprop.cli import app as program
+
+    built: list[list[str]] = []
+    whole = len(app.registered_commands)
+
+    def note() -> None:
+        groups = [g.name or "" for g in app.registered_groups]
+        built.append([*map(program.command_name, app.registered_commands), *groups])
+
+    for words in (["train", "--help"], ["plot", "--help"], ["sweep-beta"], ["--help"], ["nope"]):
+        with program._narrowed(words):
+            note()
+    assert built[:3] == [["train"], ["plot"], ["sweep-beta"]]
+    assert len(built[3]) == len(built[4]) > 20
+    assert len(app.registered_commands) == whole
+
+
 def test_the_names_shown_are_those_of_the_registries() -> None:
-    from toreqprop.bench import depth, mazes
+    from toreqprop.bench import depth, mazes, norms
     from toreqprop.bench.hardware.methods import METHODS
     from toreqprop.checkpoint import NETWORKS
     from toreqprop.gradients import ESTIMATORS
@@ -55,6 +74,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert tuple(SOLVERS) == names.SOLVERS
     assert tuple(EXAMPLES) == names.EXAMPLE_NETWORKS
     assert (names.DEPTH_TASKS, names.DEPTH_NETWORKS) == (depth.TASKS, depth.NETWORKS)
+    assert tuple(norms.PLAN) == names.NORM_KINDS
     assert names.DEVICE_METHODS == METHODS
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.DATA_VARIABLE == DATA_VARIABLE

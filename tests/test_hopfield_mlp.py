@@ -33,7 +33,8 @@ def test_gradients_are_certified(sizes: list[int], activation: Tanh, output: str
         sizes,
         activation=activation,
         output=output,  # type: ignore[arg-type]
-        gradient=teq.CenteredEP(1e-3),
+        # A unit within β of the edge of its box is clipped in one phase alone.
+        gradient=teq.CenteredEP(1e-3 if isinstance(activation, Tanh) else 1e-5),
         tol=1e-10,
     ).double()
     x = torch.randn(9, 12, dtype=torch.float64)

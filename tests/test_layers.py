@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"exporting", "hardware", "plots", "sklearn", "tasks"},
     {"checkpoint"},
     {"certificate", "training"},
-    {"trainer_state"},
+    {"data_parallel", "trainer_state"},
     {"models"},
     {"equilibrium"},
     {"gradients"},
@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"solution"},
     {"frugal", "sealed"},
     {"private_generator", "processes", "reading"},
-    {"checks"},
+    {"checks", "executors"},
     {"atomic", "errors", "tracing", "progress_bars", "table_defaults", "templates"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

@@ -89,7 +89,7 @@ def test_bias_slopes(estimator: type, order: int) -> None:
     model.gradient = teq.ImplicitGradient()
     exact = gradients(model, x, y)
     points = []
-    for beta in (0.16, 0.08, 0.04, 0.02, 0.01):
+    for beta in (0.01, 0.005, 0.0025, 0.00125, 0.000625):
         model.gradient = estimator(beta)
         found = gradients(model, x, y)
         error = math.sqrt(sum(float((found[n] - exact[n]).norm()) ** 2 for n in exact))

@@ -85,7 +85,8 @@ def test_trajectories_meet_at_the_free_equilibrium_and_keep_distances() -> None:
     assert 0.9 < sum(data["explained"]) <= 1 + 1e-9
     phases = plots.trace_phases(model, x[2:3], y[2:3], tol=1e-6, keep_states=True)
     moved = (phases[1].solution.state[0] - phases[0].solution.state[0]).norm()
-    assert float(up[-1].norm()) == pytest.approx(float(moved), rel=0.05)
+    # A projection never lengthens, and loses little where two directions explain most.
+    assert 0.9 * float(moved) <= float(up[-1].norm()) <= float(moved) * (1 + 1e-4)
     with pytest.raises(teq.InvalidInputError, match=r"sample must be in 0\.\.7"):
         plots.trajectories(model, x, y, sample=8)
 

@@ -141,6 +141,7 @@ CORE: dict[str, Good] = {
     },
     "nudged_backward": lambda _: {"model": MODEL, "x": X, "y": Y, "gradient": teq.CenteredEP()},
     "nudged_gradients": lambda _: {"model": MODEL, "x": X, "y": Y, "gradient": None},
+    "project_": lambda _: {"model": teq.LoopedMLP(6, 5, 3, spectral_norm=False), "radius": 0.5},
 }  # fmt: skip
 GOOD: dict[ModuleType, dict[str, Good]] = {
     teq: CORE,

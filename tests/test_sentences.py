@@ -63,7 +63,7 @@ def test_without_matplotlib_nothing_is_measured_for_a_figure(
     monkeypatch.setattr("toreqprop.plots.style.find_spec", lambda name: None)
     monkeypatch.setattr("toreqprop.tasks.get", measured)
     monkeypatch.setattr("toreqprop.bench.beta_sweep.curve", measured)
-    monkeypatch.setattr("toreqprop.bench.memory.measure", measured)
+    monkeypatch.setattr("toreqprop.bench.memory.point", measured)
     monkeypatch.chdir(tmp_path)
     assert 'Figures need matplotlib: run `pip install "toreqprop[bench]"`.' in refuse(*command)
 

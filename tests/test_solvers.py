@@ -149,6 +149,45 @@ def test_stops_at_max_steps_and_says_so(solver: Solver) -> None:
     assert solution.worst_residual > 1e-12
 
 
+def looped(weight: torch.Tensor, **options: object) -> teq.LoopedMLP:
+    """A network with this recurrent matrix, driven weakly, whatever its norm."""
+    generator = torch.Generator().manual_seed(0)
+    model = teq.LoopedMLP(
+        5, len(weight), 3, spectral_norm=False, on_failure="ignore", generator=generator, **options
+    )  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.recurrent.raw.copy_(weight)
+        model.input.bias.zero_()
+    return model
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "numpy"])
+@pytest.mark.parametrize(
+    ("factor", "steps", "wanted"),
+    [
+        (-1.5, 100, Status.CYCLING),
+        (1.5, 100, Status.CONVERGED),
+        (-0.5, 100, Status.CONVERGED),
+        (-0.95, 10, Status.MAX_STEPS),  # swings, and dies out by a twentieth a step
+    ],
+)
+def test_a_cycle_of_period_two_is_a_status(
+    kernel: str, factor: float, steps: int, wanted: Status
+) -> None:
+    x = 0.2 * torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+    model = looped(factor * torch.eye(8), kernel=kernel, max_steps=steps, tol=1e-4)
+    assert model.equilibrium(x).status is wanted
+    model.solver = FixedPoint(damping=0.5, tol=1e-4)  # what its sentence says to do
+    assert model.equilibrium(x).status is Status.CONVERGED
+
+
+def test_a_longer_cycle_is_none_of_period_two() -> None:
+    turn = torch.tensor([[0.54, -0.84], [0.84, 0.54]])
+    model = looped(1.5 * torch.block_diag(turn, turn), symmetric=False)
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+    assert model.equilibrium(0.1 * x).status is Status.MAX_STEPS
+
+
 def test_divergence_is_a_status() -> None:
     system = dense_system(4, 0.5, 0)
     broken = System.bind(system.field, system.x * float("inf"), system.params)

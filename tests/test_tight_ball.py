@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import toreqprop as teq
+from toreqprop.certificate import Reason
 from toreqprop.energies import (
     SpectralBall,
     Symmetric,
@@ -17,6 +18,7 @@ from toreqprop.energies import (
     TightConvolutionBall,
     convolution_norm,
 )
+from toreqprop.energies.singular_block import largest_singular
 from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY, norm_is_below
 from toreqprop.kernels import compiled_available
 
@@ -158,6 +160,41 @@ def test_never_above_while_training(build, rate: float, optimizer) -> None:  # t
         assert model.lipschitz() <= 0.95 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(("shape", "size"), [((150, 120), 0.01), ((320, 400), 0.003)])
+def test_blocks_follow_what_an_optimizer_adds(
+    shape: tuple[int, int], size: float, compiled: bool
+) -> None:
+    """Steps as Adam takes them first: every entry by the same amount, in a sign pattern of low
+    rank and in a random one, next to a matrix whose largest singular values lie close together."""
+    torch.manual_seed(0)
+    ball = TightBall(0.9, shape, compiled=compiled)
+    raw = torch.randn(shape) / max(shape) ** 0.5
+    for number in range(8):
+        moved = torch.randn(shape[0], 2) @ torch.randn(2, shape[1])
+        raw = raw + size * (moved if number % 2 else torch.randn(shape)).sign()
+        weight = ball(raw.requires_grad_())
+        assert 0.9 / MARGIN * 0.999 <= norm(weight) <= 0.9
+        weight.sum().backward()
+        raw = raw.detach()
+
+
+def test_blocks_of_both_kinds_agree() -> None:
+    """Compiled and not: the same value and vectors, also of a matrix of rank two."""
+    if not compiled_available():
+        pytest.skip("Numba is not installed")
+    torch.manual_seed(0)
+    thin = torch.randn(40, 2, dtype=torch.float64) @ torch.randn(2, 30, dtype=torch.float64)
+    for weight in (thin, torch.randn(40, 30, dtype=torch.float64)):
+        start = torch.randn(8, 30, dtype=torch.float64)
+        one = largest_singular(weight, start, 2)
+        two = largest_singular(weight, start, 2, compiled=True)
+        assert one[0] == pytest.approx(two[0], rel=1e-9)
+        assert one[0] <= norm(weight) * (1 + 1e-12)
+        for a, b in ((one[1], two[1]), (one[2][0], two[2][0])):
+            assert abs(float(a @ b)) == pytest.approx(1, rel=1e-6)
+
+
 def test_tight_after_training() -> None:
     model, x, y = model_and_batch(256)
     chosen = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -216,6 +253,14 @@ def test_state_dicts_of_version_0_1_have_no_such_buffers() -> None:
     assert torch.equal(model(x), other(x))
 
 
+def test_state_dicts_with_one_vector_are_read() -> None:
+    ball = TightBall(0.5, (12, 10))
+    old = {**ball.state_dict(), "start": torch.ones(10)}
+    ball.load_state_dict(old)
+    assert torch.equal(ball.start[0], torch.ones(10))
+    assert ball.start.shape == (8, 10)
+
+
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_networks_that_really_settle_are_certified(symmetric: bool) -> None:
     """A norm within 3 % of the radius 0.9; and a certificate leaves the buffers alone."""
@@ -236,3 +281,75 @@ def test_modules_are_ordinary() -> None:
     with pytest.raises(teq.InvalidInputError, match="radius must be > 0"):
         TightBall(0.0, (4, 4))
     assert isinstance(copy.deepcopy(ball), nn.Module)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: teq.LoopedMLP.example(),
+        lambda: teq.HopfieldMLP.example(),
+        lambda: teq.HopfieldConvNet.example(),
+        lambda: teq.EquilibriumTransformer.example(layers=2),
+    ],
+    ids=["looped", "stack", "conv", "transformer"],
+)
+def test_certificates_prove_norms_or_refuse(build) -> None:  # type: ignore[no-untyped-def]
+    """By default every norm is kept tightly; a margin below one is seen though gradients agree."""
+    torch.manual_seed(0)
+    model, x, y = build()
+    kept = [m for m in model.modules() if isinstance(m, TightBall)]
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("raw"):
+                p.mul_(30)
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output.flatten(0, -2), target.flatten())
+
+    proven = teq.certify(model, x, y, loss=loss).norms
+    assert len(proven) == len(kept) > 0
+    assert all(norm.proven for norm in proven)
+    for ball in kept:
+        ball.margin.fill_(0.9)
+    refused = teq.certify(model, x, y, loss=loss)
+    assert not any(norm.proven for norm in refused.norms)
+    assert Reason.NORM in refused.reasons
+    assert "above the radius" in refused.verdict
+
+
+@pytest.mark.parametrize(("shape", "size"), [((6, 4, 3, 3), (9, 9)), ((4, 3, 5, 5), (3, 2))])
+def test_the_norm_of_a_convolution_is_that_at_its_size(
+    shape: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    """Above the norm, by a percent at most, where the bound on a torus is off by more."""
+    torch.manual_seed(0)
+    kernel = torch.randn(shape, dtype=torch.float64)
+    pixels = torch.eye(shape[1] * size[0] * size[1], dtype=torch.float64)
+    images = pixels.reshape(-1, shape[1], *size)
+    exact = norm(F.conv2d(images, kernel, padding=(shape[2] - 1, shape[3] - 1)).flatten(1))
+    found = convolution_norm(kernel, *size)
+    assert exact * (1 - 1e-9) <= found <= 1.01 * exact
+    spectrum = torch.fft.rfft2(kernel, s=(size[0] + shape[2] - 1, size[1] + shape[3] - 1))
+    torus = float(torch.linalg.matrix_norm(spectrum.movedim((0, 1), (2, 3)), ord=2).max())
+    assert torus > 1.01 * exact
+
+
+def test_programs_are_traced_with_the_same_weight() -> None:
+    """`torch.export` cannot ask how many steps were trained: cold and warm estimates are in it."""
+    for symmetric in (True, False):
+        torch.manual_seed(0)
+        ball = TightBall(0.5, (12, 12), symmetric=symmetric, compiled=False)
+        raw = torch.randn(12, 12)
+        for _ in range(2):
+            program = torch.export.export(ball, (raw,), strict=False).module()
+            assert torch.allclose(program(raw), ball(raw), rtol=1e-5)
+            ball(raw.clone().requires_grad_()).sum().backward()
+
+
+def test_a_start_of_one_vector_is_taken_up() -> None:
+    """As checkpoints have it from before there were blocks."""
+    ball = TightBall(0.5, (12, 10))
+    old = ball.state_dict() | {"start": torch.randn(10), "steps": torch.tensor(7)}
+    ball.load_state_dict(dict(old))
+    assert torch.equal(ball.start[0], old["start"])
+    assert norm(ball(torch.randn(12, 10))) <= 0.5

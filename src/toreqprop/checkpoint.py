@@ -58,6 +58,14 @@ ROLES: dict[str, tuple[type, ...]] = {
 COMPONENTS: dict[str, type] = {cls.__name__: cls for kind in ROLES.values() for cls in kind}
 """The same by class name."""
 
+FORMER: dict[str, dict[str, Any]] = {
+    "looped": {"bound": "proven"},
+    "hopfield": {"bound": "proven", "feedback": 1.0},
+    "conv": {"bound": "proven"},
+    "transformer": {"bound": "proven"},
+}
+"""What settings meant that a configuration does not name, as it was written before they were."""
+
 JSON_NAME = "checkpoint.json"
 _FORMAT = "toreqprop checkpoint"
 _VERSION = 1
@@ -308,9 +316,7 @@ def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
         raise CheckpointError(f"there is no model {name!r}; known: {', '.join(NETWORKS)}.")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CheckpointError(f"there is no dtype {dtype!r}.")
-    config = decode(described["config"])
-    if "exact_norm" in config:  # the name of version 0.1
-        config["bound"] = "exact" if config.pop("exact_norm") else "proven"
+    config = _completed(name, decode(described["config"]))
     _check_roles(config)
     get_kernel("auto")  # made once in a process, and no part of what is limited here
     largest = max((t.numel() for t in weights.values()), default=0)
@@ -320,6 +326,16 @@ def _build(described: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
             raise CheckpointError(f"{key} is {weights[key].dtype}, not {tensor.dtype}.")
     model.load_state_dict(weights)
     return model
+
+
+def _completed(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with what it does not say, also of a network on a chip."""
+    if "exact_norm" in config:  # the name of version 0.1
+        config["bound"] = "exact" if config.pop("exact_norm") else "proven"
+    inner, options = config.get("network"), config.get("options")
+    if isinstance(inner, str) and isinstance(options, dict):
+        config["options"] = _completed(inner, options)
+    return {**FORMER.get(name, {}), **config}
 
 
 def _training(described: dict[str, Any] | None, tensors: dict[str, Tensor]) -> TrainerState | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies import Params, System, VectorField
+from toreqprop.energies.nudging import nothing_like
 from toreqprop.errors import NotFiniteError, UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
@@ -152,7 +153,7 @@ def _nudged_phases(ctx: Any, cotangents: tuple[Tensor | None, ...]) -> tuple[Ten
     known = len(kept) - ctx.known
     drive, memory = kept[ctx.layers : known], kept[known:]
     cotangent = tuple(
-        torch.zeros_like(s) if g is None else g if g.dtype == s.dtype else g.to(s.dtype)
+        nothing_like(s) if g is None else g if g.dtype == s.dtype else g.to(s.dtype)
         for g, s in zip(cotangents[: ctx.layers], free, strict=True)
     )
     wants = tuple(ctx.needs_input_grad[2:])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
+from toreqprop.data_parallel import ALONE, Group
 from toreqprop.errors import ConvergenceWarning, InvalidInputError
 from toreqprop.models import EquilibriumModel
 from toreqprop.private_generator import noise_from
@@ -142,6 +143,7 @@ def fit(
     on_checkpoint: Callable[[TrainerState], None] | None = None,
     resume: TrainerState | None = None,
     watch_lipschitz: bool = False,
+    group: Group = ALONE,
 ) -> History:
     """Train ``model`` in place and return what each epoch measured.
 
@@ -152,6 +154,10 @@ def fit(
     epoch; handed back as ``resume``, to a model with the weights of that moment, training goes on
     as if it had never stopped. The state shares its tensors with the optimizer: copy or save them
     at once.
+
+    The processes of a ``group`` call this together, with equal models and data; each relaxes its
+    share of every batch, the optimizer of each takes the whole batch's gradient, and the leading
+    one's ``on_epoch`` decides for all. ``loss`` has to be a mean over samples then.
 
     Raises:
         InvalidInputError: an argument cannot be used, or ``resume`` belongs to other settings.
@@ -164,6 +170,7 @@ def fit(
     ):
         checks.function(name, call, optional=True)
     checks.function("loss", loss)
+    checks.instance("group", group, Group, "use that of toreqprop.data_parallel.joined()")
     generator = torch.Generator().manual_seed(config.seed)
     noise = torch.Generator().manual_seed(config.seed)
     method = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -186,36 +193,38 @@ def fit(
             for batch in minibatches(len(x), config.batch_size, generator):
                 started = time.perf_counter()
                 optimizer.zero_grad()
-                output = model(x[batch])
+                rows, part = group.share(batch)
+                output = model(x[rows])
                 if first:
                     _check_output(output, y, loss)
-                value = loss(output, y[batch])
+                value = loss(output, y[rows])
                 if first:
                     checks.scalar_loss(value)
                     first = False
-                value.backward()
+                (value if group.size == 1 else part * value).backward()
+                group.sum_gradients(model)
                 optimizer.step()
                 if scheduler is not None:
                     scheduler.step()
                 seconds += time.perf_counter() - started
-                losses += float(value.detach()) * len(batch)
+                losses += float(value.detach()) * part * len(batch)
                 if watch_lipschitz and _relaxes(model):
                     peak = max(peak, model.lipschitz())
                 if on_step is not None:
                     on_step(model)
-        epoch = Epoch(number, losses / len(x), seconds)
+        epoch = Epoch(number, group.summed(losses) / len(x), seconds)
         if _relaxes(model):
             epoch.free_steps = monitor.mean_steps("free")
             epoch.nudged_steps = monitor.mean_steps("nudged")
             epoch.worst_residual = monitor.worst_residual
-            epoch.unconverged = monitor.unconverged
-            epoch.relaxations = sum(len(counts) for counts in monitor.steps.values())
+            epoch.unconverged = round(group.summed(monitor.unconverged))
+            epoch.relaxations = round(group.summed(sum(map(len, monitor.steps.values()))))
             epoch.failures = dict(monitor.failures)
             epoch.lipschitz = peak if watch_lipschitz else None
         if validation is not None:
             epoch.accuracy = accuracy(model, *validation)
         history.epochs.append(epoch)
-        ended = on_epoch is not None and on_epoch(epoch) is True
+        ended = group.told(on_epoch is not None and on_epoch(epoch) is True)
         if on_checkpoint is not None:
             on_checkpoint(
                 TrainerState(

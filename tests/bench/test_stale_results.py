@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.docs.pages import ROOT
+from toreqprop.bench import beta_sweep
 from toreqprop.bench.plan import make_plan
 from toreqprop.evidence import job
+from toreqprop.verify.mutations.catalogue import mutations
+from toreqprop.verify.mutations.score import Planted
 
 
 @pytest.fixture
@@ -34,3 +38,35 @@ def test_a_report_of_other_code_is_stale(
     assert script.benchmark_staleness(report) == ["digits"]
     monkeypatch.setattr(job, "code_digest", lambda module: "other code")
     assert set(script.benchmark_staleness(report)) == set(rows)
+
+
+def test_every_kind_of_file_is_asked(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = (42,)
+    keys = {name: Planted(m.track, name, "quick", seeds).key for name, m in mutations().items()}
+    rows = [{"name": name, "key": key} for name, key in keys.items()]
+    faults = {"level": "quick", "seeds": list(seeds), "mutations": rows}
+    (sweep,) = (m for m in beta_sweep.measurements(42) if m.name == "centred, float32, 42")
+    entry = {
+        "label": sweep.label, "module": sweep.module, "settings": sweep.settings(),
+        "key": sweep.key,
+    }  # fmt: skip
+    study = {"measurements": [entry]}
+    assert script.staleness(Path("mutations.json"), faults) == []
+    assert script.staleness(Path("beta_sweep.json"), study) == []
+    assert script.staleness(Path("other.json"), {"figures": 1}) is None
+    assert script.staleness(Path("mutations.json"), {**faults, "mutations": rows[1:]}) == [
+        f"{rows[0]['name']} (not in it)"
+    ]
+    monkeypatch.setattr(job, "code_digest", lambda module: "other code")
+    assert script.staleness(Path("beta_sweep.json"), study) == [sweep.label]
+    assert set(script.staleness(Path("mutations.json"), faults)) == set(keys)
+
+
+def test_the_full_level_has_the_implicit_gradient_on_every_seed() -> None:
+    for full, counts in ((True, {20, 10}), (False, {1})):
+        runs = [r for r in make_plan(full=full).runs() if r.control is None and r.variant is None]
+        found = {
+            task: sum(r.task == task and r.model == "implicit" for r in runs)
+            for task in ("digits", "mnist")
+        }
+        assert set(found.values()) == counts

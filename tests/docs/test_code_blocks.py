@@ -20,7 +20,7 @@ from toreqprop.cli import app
 
 FRAMEWORKS = {"pytorch_lightning", "skorch", "accelerate"}
 """What a block may import that need not be installed; the extra `docs` has them."""
-PROGRAMS = {"toreqprop", "torchrun", "pip", "make", "python"}
+PROGRAMS = {"toreqprop", "torchrun", "dask", "pip", "make", "python"}
 
 WITH_PYTHON = [p for p in PAGES if blocks(p, "python")]
 WITH_SHELL = [p for p in [*PAGES, README] if blocks(p, "sh")]

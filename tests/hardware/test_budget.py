@@ -41,7 +41,10 @@ GRID = {
 
 def problem() -> tuple[teq.HopfieldMLP, Tensor, Tensor]:
     torch.manual_seed(0)
-    model = teq.HopfieldMLP([12, 16, 5], output="free")
+    # Full feedback: a chip's wires carry as much down as up.
+    model = teq.HopfieldMLP(
+        [12, 16, 5], output="free", bound="proven", feedback=1.0, start="random"
+    )
     return model, torch.randn(48, 12), torch.randint(0, 5, (48,))
 
 

@@ -8,16 +8,28 @@ import sys
 import pytest
 
 from toreqprop.bench import memory
+from toreqprop.bench.memory_probe import peaks
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_flat_in_the_steps():
     # With 64 units a step needs 5 MB, and the pages of libraries alone differ by a twentieth of it.
-    few, many = (memory.in_new_process("TorEqProp", steps, 512) for steps in (10, 200))
-    unrolled = memory.in_new_process("unrolled", 200, 512)
+    few, many = peaks("EP", 512, (10, 200), batch=256)
+    (unrolled,) = peaks("unrolled", 512, (200,), batch=256)
     # A twentieth is the project's own bound; pages and libraries account for less.
-    assert many.peak_mb <= 1.05 * few.peak_mb
-    assert unrolled.peak_mb > 5 * many.peak_mb
+    assert many <= 1.05 * few
+    assert unrolled > 5 * many
+
+
+def test_every_point_of_the_study_is_in_its_curves():
+    jobs = memory.measurements()
+    found = [{**dict(job.arguments), "peak_mb": dict(job.arguments)["steps"]} for job in jobs]
+    curves = memory.assembled(found)
+    steps = {m: [p.steps for p in curves.against_steps if p.method == m] for m in memory.METHODS}
+    sizes = {m: [p.hidden for p in curves.against_hidden if p.method == m] for m in memory.METHODS}
+    assert set(map(tuple, steps.values())) == {memory.STEPS}
+    assert set(map(tuple, sizes.values())) == {memory.HIDDEN}
+    assert curves.growth("unrolled") == memory.STEPS[-1] / memory.STEPS[0]
 
 
 def test_memory_figure_is_drawn_from_the_measurements(tmp_path):
@@ -28,7 +40,7 @@ def test_memory_figure_is_drawn_from_the_measurements(tmp_path):
             for value in (10, 20)
         )
 
-    curves = memory.MemoryCurves(points("steps"), points("hidden"), points("layers"), {})
+    curves = memory.MemoryCurves(points("steps"), points("hidden"))
     assert curves.growth("unrolled") == 2
     assert all(p.stat().st_size > 0 for p in memory.draw(curves, tmp_path))
     plain = json.loads(json.dumps(curves.as_dict()))

@@ -47,7 +47,9 @@ def digits() -> tuple[EquilibriumModel, Tensor, Tensor]:
 
 
 def layered() -> EquilibriumModel:
-    return teq.HopfieldMLP([64, 20, 15, 10], generator=torch.Generator().manual_seed(3))
+    return teq.HopfieldMLP(
+        [64, 20, 15, 10], feedback=1.0, generator=torch.Generator().manual_seed(3)
+    )
 
 
 def as_data(model: EquilibriumModel) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def test_what_the_page_cannot_relax_is_refused_in_a_sentence() -> None:
     for model in (
         teq.LoopedMLP(64, 9, 10, symmetric=False),
         teq.HopfieldMLP([64, 9, 10], feedback=0.5),
-        teq.HopfieldMLP([64, 9, 10], output="free"),
+        teq.HopfieldMLP([64, 9, 10], output="free", feedback=1.0),
         teq.LoopedMLP(64, 1400, 10),
     ):
         with pytest.raises(UnsupportedModelError, match=r"^The [^.]*\.?.*: (use|train) .*\.$"):

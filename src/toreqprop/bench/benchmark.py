@@ -161,7 +161,7 @@ def benchmark_report(
 
 
 def _unavailable(runs: list[Run]) -> dict[str, str]:
-    """Rows whose data cannot be had, with the reason; asked once, before any process starts."""
+    """Rows whose data is not available, with the reason; asked once, before any process starts."""
     reasons: dict[str, str] = {}
     seen: set[str] = set()
     for run in runs:

@@ -25,9 +25,9 @@ MAX_STEPS = (1, 2, 5, 10, 30)
 STUDIED_SEEDS = 3
 """The most seeds of that study and of the controls."""
 
-IMPLICIT_SEEDS: dict[Level, int] = {"quick": 1, "full": 3}
-"""The most seeds of the implicit gradient, which costs as much as all other arms together and is
-there to be compared with EP alone."""
+QUICK_IMPLICIT = 1
+"""Seeds of the implicit gradient at the quick level: it costs as much as the other arms together.
+The full level has it on every seed of a row."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Plan:
             for chosen in [self._settings(of, content)]
             for number, seed in enumerate(self.seeds_of(of))
             for arm in chosen.arms
-            if arm != "implicit" or number < IMPLICIT_SEEDS[self.level]
+            if arm != "implicit" or self.level == "full" or number < QUICK_IMPLICIT
         ]
         if not tuned or not self.controls:
             return main

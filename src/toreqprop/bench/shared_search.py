@@ -2,7 +2,7 @@
 
 The database holds every trial with all that `Trial` holds. A process takes the next trial until
 there are as many as the budget says, never one more. A trial whose process was killed is repeated
-with the same settings by whoever comes next. Trial number k draws from a generator of its own, so
+with the same settings by whoever comes next. The k-th trial draws from a generator of its own, so
 one process that is stopped and started again tries what it would have tried in one go; of several
 at once it depends on their speed which settings are tried, never what a setting scores.
 """
@@ -20,6 +20,8 @@ HEARTBEAT, SILENCE = 10, 60
 """Seconds between two signs of life of a trial, and after which its process counts as killed."""
 
 STORED = "trial"
+
+_RACES = ("IntegrityError", "OperationalError", "ProgrammingError")
 
 
 def shared_trials(
@@ -42,13 +44,8 @@ def shared_trials(
     states = optuna.trial.TrialState
     study = _study(optuna, url, name, _sampler(optuna, seed, starts))
 
-    def counted() -> list[Any]:
-        """Trials that are done, under way or to be repeated, by number."""
-        alive = (states.COMPLETE, states.RUNNING, states.WAITING)
-        return [t for t in study.get_trials(deepcopy=False) if t.state in alive]
-
     def objective(asked: Any) -> float:
-        if asked.number not in [t.number for t in counted()[:trials]]:
+        if asked.number not in [t.number for t in counted(optuna, study)[:trials]]:
             raise optuna.TrialPruned  # others were faster: it would be one too many
         score, plain = attempt(asked)
         asked.set_user_attr(STORED, plain)
@@ -58,7 +55,7 @@ def shared_trials(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             optuna.storages.fail_stale_trials(study)
-        found = counted()[:trials]
+        found = counted(optuna, study)[:trials]
         done = [t for t in found if t.state is states.COMPLETE]
         if len(done) >= trials:
             return [t.user_attrs[STORED] for t in done]
@@ -71,17 +68,23 @@ def shared_trials(
             time.sleep(HEARTBEAT / 20)
 
 
+def counted(optuna: Any, study: Any) -> list[Any]:
+    """Trials that are done, under way or to be repeated, by number: failed ones do not count."""
+    states = optuna.trial.TrialState
+    alive = (states.COMPLETE, states.RUNNING, states.WAITING)
+    return [t for t in study.get_trials(deepcopy=False) if t.state in alive]
+
+
 def _study(optuna: Any, url: str, name: str, sampler: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    for left in reversed(range(10)):
         try:
-            storage = optuna.storages.RDBStorage(
-                url,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=SILENCE,
-                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-            )
+            storage = _storage(optuna, url)
+            break
         except Exception as error:  # whatever the driver of the database raises
+            # Two processes that make the tables at the same time are in each other's way once.
+            if left and type(error).__name__ in _RACES:
+                time.sleep(0.1)
+                continue
             raise InvalidInputError(
                 f"--storage {url} cannot be opened ({type(error).__name__}): give the address of "
                 "a database, such as sqlite:///search.db or postgresql://user@host/name."
@@ -95,28 +98,43 @@ def _study(optuna: Any, url: str, name: str, sampler: Any) -> Any:
     )
 
 
+def _storage(optuna: Any, url: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.storages.RDBStorage(
+            url,
+            heartbeat_interval=HEARTBEAT,
+            grace_period=SILENCE,
+            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+        )
+
+
 def _sampler(optuna: Any, seed: int, starts: list[dict[str, Any]]) -> Any:
     class Numbered(optuna.samplers.BaseSampler):  # type: ignore[misc]
-        """TPE with a seed of its own for every trial number; the first ones try ``starts``."""
+        """TPE with a seed of its own for each trial that counts; the first ones are ``starts``."""
 
         def __init__(self) -> None:
-            self._number, self._base = -1, None
+            self._number, self._rank, self._base = -1, -1, None
 
-        def _of(self, trial: Any) -> Any:
+        def _of(self, study: Any, trial: Any) -> Any:
             if trial.number != self._number:
-                base = optuna.samplers.TPESampler(seed=seed + trial.number, n_startup_trials=5)
-                if trial.number < len(starts):
-                    base = optuna.samplers.PartialFixedSampler(starts[trial.number], base)
-                self._number, self._base = trial.number, base
+                known = counted(optuna, study)
+                self._number = trial.number
+                self._rank = sum(t.number < trial.number for t in known)
+                self._base = optuna.samplers.TPESampler(seed=seed + self._rank, n_startup_trials=5)
             return self._base
 
         def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
-            return self._of(trial).infer_relative_search_space(study, trial)
+            found = self._of(study, trial).infer_relative_search_space(study, trial)
+            return found if self._rank >= len(starts) else {}
 
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
-            return self._of(trial).sample_relative(study, trial, search_space)
+            return self._of(study, trial).sample_relative(study, trial, search_space)
 
         def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-            return self._of(trial).sample_independent(study, trial, name, distribution)
+            base = self._of(study, trial)
+            if self._rank < len(starts):
+                return starts[self._rank][name]
+            return base.sample_independent(study, trial, name, distribution)
 
     return Numbered()

@@ -14,10 +14,11 @@ from toreqprop.certificate.comparison import compare
 from toreqprop.certificate.estimate import INPUT, Estimate, Loss, double, estimate, in_double
 from toreqprop.certificate.faults import numerical_faults, structural_faults
 from toreqprop.certificate.jacobian import jacobian_figures
-from toreqprop.certificate.report import Certificate, Reason
+from toreqprop.certificate.report import Certificate, NormCertificate, Reason
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients import ImplicitGradient
 from toreqprop.models import EquilibriumModel
+from toreqprop.models.constrained import proofs
 from toreqprop.private_generator import noise_from
 from toreqprop.solvers import Anderson
 
@@ -86,6 +87,9 @@ def _certificate(
     reasons = structural_faults(model, tensors, found)
     if not exact.settled:
         reasons = (Reason.ORACLE,)
+    norms = tuple(NormCertificate(*proof) for proof in proofs(model))
+    if not all(norm.proven for norm in norms):
+        reasons = (*reasons, Reason.NORM)
     if not reasons and not all(t.ok for t in tensors):
         bad = [t.name for t in tensors if not t.ok]
         reasons = numerical_faults(model, asymmetry, contraction, (x, y, loss), found, exact, bad)
@@ -99,6 +103,7 @@ def _certificate(
         contraction,
         lipschitz,
         _backprop_cosine(oracle, model, double(x), y, loss, found),
+        norms,
     )
 
 

@@ -32,6 +32,10 @@ class Reason(Enum):
         "rounding spoils the gradient (in double precision it is closer): use model.double()"
     )
     BETA = "beta is too large (the bias dominates; a weaker nudge is closer): lower beta"
+    NORM = (
+        "a weight's norm is above the radius its estimate was to keep it below: train on, the "
+        'margin rises by itself, or use bound="proven"'
+    )
     ORACLE = (
         "the exact gradient itself could not be computed to 1e-9, so nothing is certified: try a "
         "smaller batch or a model that contracts"
@@ -69,6 +73,19 @@ class PhaseCertificate:
 
 
 @dataclass(frozen=True)
+class NormCertificate:
+    """One weight whose norm is kept by an estimate (`TightBall`): ``norm ≤ radius``, proven or not.
+
+    Proven by a factorisation in double precision, or for convolutions by Golub-Kahan from a random
+    start, which is wrong once in 10⁹.
+    """
+
+    name: str
+    radius: float
+    proven: bool
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What `certify` measured, and its verdict.
 
@@ -79,6 +96,8 @@ class Certificate:
     ``backprop_cosine`` is another thing: the smallest cosine over the tensors with plain
     backpropagation through the feed-forward network of the same parameters, None for models without
     one. It is near one where feedback is weak, and no part of the verdict.
+
+    ``norms`` are those that training only estimates: here they are proven.
     """
 
     estimator: str
@@ -90,6 +109,7 @@ class Certificate:
     contraction: float
     lipschitz: float | None
     backprop_cosine: float | None = None
+    norms: tuple[NormCertificate, ...] = ()
 
     @property
     def min_cosine(self) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ from toreqprop.cli import (
     benchmark,
     certify,
     circuit,
+    circuit_study,
     convert,
     convolutional,
     data,
@@ -26,9 +29,11 @@ from toreqprop.cli import (
     info,
     mazes,
     memory,
+    norms,
     play,
     plot,
     predict,
+    scale,
     sklearn,
     speed,
     tables,
@@ -107,6 +112,7 @@ def _use(threads: int) -> None:
 
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
+circuit.app.command()(circuit_study.study)
 app.add_typer(circuit.app, name="circuit")
 app.add_typer(hardware.app, name="hardware")
 app.add_typer(zoo.app, name="zoo")
@@ -118,10 +124,12 @@ app.command()(export.export)
 app.command()(convert.convert)
 app.command()(convolutional.convolutional)
 app.command()(depth.depth)
+app.command()(norms.norms)
 app.command()(mazes.mazes)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)
+app.command()(scale.scale)
 app.command()(memory.memory)
 app.command()(sklearn.sklearn)
 app.command()(tables.tables)
@@ -136,7 +144,8 @@ app.command()(verify.verify)
 def main() -> None:
     """Run the program; a mistake of the user's ends in one sentence and exit code 2."""
     try:
-        app()
+        with _narrowed(sys.argv[1:]):
+            app()
     except TorEqPropError as error:
         _complain(str(error))
         sys.exit(2)
@@ -148,6 +157,29 @@ def main() -> None:
         if ended.code == INTERRUPTED:
             Console(stderr=True).print("Stopped.")
         raise
+
+
+@contextmanager
+def _narrowed(words: list[str]) -> Iterator[None]:
+    """Only the command that is asked for: the options of all of them take a while to build.
+
+    Where the first word is no command, as with --help and completion, all of them stay.
+    """
+    asked = words[0] if words else ""
+    before = app.registered_commands, app.registered_groups
+    commands = [c for c in app.registered_commands if command_name(c) == asked]
+    groups = [g for g in app.registered_groups if g.name == asked]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
+    try:
+        yield
+    finally:
+        app.registered_commands, app.registered_groups = before
+
+
+def command_name(command: Any) -> str:
+    """What a command is called on the command line."""
+    return command.name or command.callback.__name__.replace("_", "-")
 
 
 def _complain(sentence: str) -> None:

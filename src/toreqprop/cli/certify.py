@@ -30,6 +30,9 @@ def certify(
     tol: Annotated[float | None, typer.Option(help="Relative residual of the relaxations.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the spectral norm.")] = None,
+    bound: Annotated[
+        str | None, typer.Option(help="How it is kept: tight, proven or exact.")
+    ] = None,
     spectral_norm: Annotated[
         bool | None, typer.Option(help="Keep the spectral norm bounded.")
     ] = None,
@@ -70,6 +73,7 @@ def certify(
     options = {
         "spectral_norm": spectral_norm,
         "radius": radius,
+        "bound": bound,
         "symmetric": symmetric,
         "feedback": feedback,
         "tol": tol,
@@ -127,6 +131,9 @@ def show(certificate: Certificate) -> None:
         f"{lipschitz}, Jacobian asymmetry {certificate.asymmetry:.1e}",
         highlight=False,
     )
+    for norm in certificate.norms:
+        said = "[green]proven[/]" if norm.proven else "[red]not so[/]"
+        console.print(f"norm of {norm.name} ≤ {norm.radius:.4f}: {said}", highlight=False)
     if certificate.backprop_cosine is not None:
         console.print(
             "smallest cosine with plain backpropagation through the same layers "

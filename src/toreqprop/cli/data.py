@@ -49,7 +49,7 @@ def fetch(
 ) -> None:
     """Get the data files of the given tasks from the first source that answers, and verify them.
 
-    Exit code 1 if a file cannot be had.
+    Exit code 1 if a file is not available.
 
     \b
     Examples:

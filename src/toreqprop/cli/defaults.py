@@ -25,6 +25,9 @@ class Choice:
     patience: int = 0
     beta: float | None = None
     radius: float | None = None
+    bound: str | None = None
+    schedule: str = "constant"
+    label_smoothing: float = 0.0
 
 
 def choose(
@@ -32,10 +35,13 @@ def choose(
 ) -> Choice:
     """What was asked for, and the defaults of a task or of a table of so many rows for the rest.
 
-    A training whose number of epochs was asked for does all of them.
+    A training whose number of epochs was asked for does all of them, at a constant rate unless
+    told, so that a longer one can go on from it.
     """
     stops = held_out and asked["epochs"] is None
     usual = _of_table(model, rows, numbers, stops) if table else Choice()
+    if asked["epochs"] is not None:
+        usual = replace(usual, schedule="constant")
     found = replace(usual, **{name: value for name, value in asked.items() if value is not None})
     checks.whole_number("patience", found.patience, 0)
     if found.patience and not held_out:
@@ -67,4 +73,7 @@ def _of_table(model: str, rows: int, numbers: bool, stops: bool) -> Choice:
         shared.patience if stops else 0,
         shared.beta if settles else None,
         shared.radius if settles else None,
+        shared.bound if settles else None,
+        shared.schedule,
+        shared.label_smoothing,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,12 +25,8 @@ def depth(
         list[str] | None,
         typer.Option(help=f"One of {', '.join(names.DEPTH_NETWORKS)} (layers); by default all."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 10,
     epochs: Annotated[int, typer.Option(help="Passes over the 5,000 images.", min=1)] = 10,
-    bound: Annotated[
-        str, typer.Option(help="How norms are kept: tight, proven or exact.")
-    ] = "tight",
-    feedback: Annotated[float, typer.Option(help="Strength of the way back in a stack.")] = 0.3,
     scheduler: Scheduler = None,
     output: Annotated[
         Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
@@ -53,18 +49,15 @@ def depth(
 
     from toreqprop.bench import depth as study
     from toreqprop.cli.estimators import replace_table
-    from toreqprop.energies import Bound
 
     for name in task or ():
         checks.choice("task", name, study.TASKS)
     for name in network or ():
         checks.choice("network", name, study.NETWORKS)
-    checks.choice("bound", bound, get_args(Bound))
-    checks.between("feedback", feedback, 0, 1)
     torch.set_num_threads(1)
     setup = study.Setup(
         tuple(task or study.TASKS), tuple(network or study.NETWORKS), seeds=seeds, epochs=epochs,
-        first_seed=seed, bound=bound, feedback=feedback,  # type: ignore[arg-type]
+        first_seed=seed,
     )  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training", total=len(list(setup.runs())))

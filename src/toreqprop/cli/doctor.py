@@ -58,6 +58,8 @@ PACKAGES = {
     "onnxruntime": ("checks of what was exported", "export"),
     "nir": ("toreqprop export --format nir", "export"),
     "tensorboard": ("toreqprop train --tensorboard", "tensorboard"),
+    "distributed": ("work on other machines: --scheduler", "distributed"),
+    "ray": ("scikit-learn's searches on Ray", "ray"),
 }
 """Distributions, what needs them, and the extra that installs them; None is a requirement."""
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 
@@ -16,7 +15,7 @@ def memory(
     output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
-    """Measure the peak memory of one training step: TorEqProp, unrolled, torchdeq, backpropagation.
+    """Measure the peak memory of one training step: TorEqProp, unrolled, backpropagation.
 
     Writes memory.json, memory.svg and memory.png.
 
@@ -25,17 +24,26 @@ def memory(
       toreqprop memory --output results
     """
     from toreqprop.bench import memory as bench
+    from toreqprop.cli.studies import StudyDisplay
+    from toreqprop.evidence import run_study
     from toreqprop.plots.style import need_matplotlib
 
     need_matplotlib()  # before anything is measured
-    total = len(bench.available()) * (len(bench.STEPS) + len(bench.HIDDEN) + len(bench.LAYERS))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("one process for each point", total=total)
-        curves = bench.measure(on_point=lambda: progress.advance(bar))
-    output.mkdir(parents=True, exist_ok=True)
     path = output / "memory.json"
-    plain = curves.as_dict()
-    path.write_text(json.dumps(plain, indent=2) + "\n")
+    with StudyDisplay(Console(stderr=True)) as display:
+        plain = run_study(
+            bench.measurements(),
+            lambda found: bench.assembled(found).as_dict(),
+            command="toreqprop memory",
+            path=path,
+            listener=display,
+        )
+    curves = bench.MemoryCurves(
+        *(
+            tuple(bench.Point(**point) for point in plain[name])
+            for name in ("against_steps", "against_hidden")
+        )
+    )
     paths = bench.draw(curves, output)
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
@@ -46,16 +54,14 @@ def memory(
          curves.against_steps, "steps"),
         (f"MB against hidden size ({bench.STEPS_OF_HIDDEN} steps)",
          curves.against_hidden, "hidden"),
-        (f"MB against layers ({bench.HIDDEN_OF_LAYERS} hidden, {bench.STEPS_OF_HIDDEN} steps)",
-         curves.against_layers, "layers"),
     ):  # fmt: skip
         columns = sorted({getattr(p, attribute) for p in points})
         shown = Table("", *(str(c) for c in columns), title=title)
-        for method in curves.methods():
+        for method in bench.METHODS:
             mine = {getattr(p, attribute): p.peak_mb for p in points if p.method == method}
             shown.add_row(method, *(f"{mine[c]:.1f}" for c in columns))
         console.print(shown)
-    for method in curves.methods():
+    for method in bench.METHODS:
         console.print(
             f"{method}: {curves.growth(method):.2f} times the memory from "
             f"{bench.STEPS[0]} to {bench.STEPS[-1]} steps",

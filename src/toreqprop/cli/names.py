@@ -19,9 +19,11 @@ SOLVERS = ("fixed_point", "gradient_descent", "anderson", "gauss_seidel")
 EXAMPLE_NETWORKS = ("lenet", "vgg", "mixer", "residual", "depthwise", "sequence")
 MAZE_TASKS = ("maze-reach", "maze-path")
 MAZE_METHODS = ("ep", "implicit", "unrolled", "uncoupled", "plain-3", "plain-6", "plain-12")
+CIRCUIT_STUDIES = ("mnist-search", "mnist", "digits-search", "digits", "in-situ", "random")
 CONVOLUTIONAL_TASKS = ("mnist", "fashion")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")
+NORM_KINDS = ("looped", "asymmetric", "stack", "conv", "transformer")
 DEVICE_METHODS = ("in situ", "clean EP", "clean backprop", "aware backprop", "frozen")
 DATA_VARIABLE = "TOREQPROP_DATA"
 

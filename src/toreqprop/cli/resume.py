@@ -114,7 +114,7 @@ def epoch_of(text: str) -> int:
     return json.loads(text)["training"]["epoch"]
 
 
-_BEFORE = {"patience": 0}
+_BEFORE = {"patience": 0, "label_smoothing": 0.0}
 """What checkpoints of earlier versions were trained with and do not say."""
 
 HISTORY = ("epoch", "loss", "free_steps", "nudged_steps", "validation")

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toreqprop.atomic import write_atomically
+from toreqprop.cli.elsewhere import Scheduler
 
 if TYPE_CHECKING:
     from toreqprop.bench.table_study import Tried
@@ -28,13 +29,15 @@ def tables(
         typer.Option(help="Settings tried on validation folds; 1 is the defaults alone.", min=1),
     ] = 1,
     seeds: Annotated[int, typer.Option(help="Number of seeds of the comparison.", min=1)] = 5,
+    jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
+    scheduler: Scheduler = None,
     seed: Annotated[
         int, typer.Option(help="The first seed, and the seed of the draw.", min=0)
     ] = 42,
     output: Annotated[Path, typer.Option(help="Folder for tables.json.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
-    """Choose settings for small tables and compare them with MLPClassifier on rows set aside.
+    """Choose settings for small tables and compare them with MLPClassifier on held-out rows.
 
     Writes tables.json, with every candidate that was tried. Exit code 1 if the mean rank over the
     tables is not better than MLPClassifier's.
@@ -43,7 +46,7 @@ def tables(
     Examples:
       toreqprop tables
       toreqprop tables iris wine --seeds 2
-      toreqprop tables --candidates 14
+      toreqprop tables --candidates 3
     """
     from toreqprop import checks
     from toreqprop.bench import table_study as study
@@ -59,19 +62,25 @@ def tables(
     console = Console(stderr=True, highlight=False)
     with Progress(console=console, transient=True) as progress:
         if candidates > 1:
-            total = len(drawn) * len(chosen_tables) * study.FOLDS
-            bar = progress.add_task("validation folds", total=total)
-            tried = study.search(
-                chosen_tables,
-                drawn,
-                on_fit=lambda: progress.advance(bar),
-                on_tried=lambda t: console.print(f"{study.mean_accuracy(t):.2%} with {t.settings}"),
-            )
+            bar = progress.add_task("validation folds", total=len(drawn))
+
+            def on_tried(one: Tried) -> None:
+                progress.advance(bar)
+                console.print(f"{study.mean_accuracy(one):.2%} with {one.settings}")
+
+            tried = study.search(chosen_tables, drawn, on_tried, jobs=jobs, executor=scheduler)
         found_ranks = study.mean_ranks(tried)
         against = study.reference(chosen_tables) if tried else {}
         best = study.chosen(tried, against) if tried else drawn[0]
-        bar = progress.add_task("rows set aside", total=len(chosen_tables) * seeds)
-        rows = study.compare(chosen_tables, best, used, on_fit=lambda: progress.advance(bar))
+        bar = progress.add_task("held-out rows", total=len(chosen_tables))
+        rows = study.compare(
+            chosen_tables,
+            best,
+            used,
+            lambda row: progress.advance(bar),
+            jobs=jobs,
+            executor=scheduler,
+        )
     outcome = study.summary(rows)
     plain: dict[str, Any] = {
         "command": describe_command(names or [], candidates, seeds, seed),

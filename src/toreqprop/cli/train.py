@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from toreqprop.cli.predictor import Predictor
     from toreqprop.cli.resume import Output
     from toreqprop.cli.samples import Samples
-    from toreqprop.training import Epoch, TrainerState, TrainingConfig
+    from toreqprop.data_parallel import Group
+    from toreqprop.training import Epoch, Loss, TrainerState, TrainingConfig
 
 
 def _usual(name: str) -> str:
@@ -75,6 +78,9 @@ def train(
         typer.Option(help="Solver by name.", autocompletion=names.starting(names.SOLVERS)),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Bound on the recurrent norm.")] = None,
+    bound: Annotated[
+        str | None, typer.Option(help="How it is kept: tight, proven or exact.")
+    ] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
     kernel: Annotated[
@@ -100,7 +106,13 @@ def train(
     weight_decay: Annotated[
         float | None, typer.Option(help="L2 penalty; some for files, none for tasks by default.")
     ] = None,
-    schedule: Annotated[str, typer.Option(help="Learning rate: constant or cosine.")] = "constant",
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rate: constant or cosine; by default constant, for files of classes "
+            "whose --epochs is not given cosine."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the checkpoint, written after every epoch.")
     ] = None,
@@ -130,6 +142,7 @@ def train(
       toreqprop train prices.npz --regression --model hopfield --layers 3
       toreqprop train digits --gradient holomorphic --solver anderson
       toreqprop train digits --model hopfield --device chip.toml --beta 0.2
+      torchrun --nproc-per-node 2 -m toreqprop train mnist --model conv --output m
     """
     import torch
 
@@ -138,19 +151,26 @@ def train(
     from toreqprop.cli.predictor import labels_of, predictor_for
     from toreqprop.cli.resume import Output
     from toreqprop.cli.training_log import TrainingLog
+    from toreqprop.data_parallel import joined
     from toreqprop.training import TrainingConfig
 
     started = time.perf_counter()
     networks.check_network(model)
-    where = Output(output, resume, fresh)
+    leads = os.environ.get("RANK", "0") == "0"
+    # Only one of several processes reads and writes checkpoints.
+    where = Output(output, resume, fresh) if leads else Output(None, False, False)
     where.check()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and (kernel == "numpy" or device is not None):
+        raise InvalidInputError(
+            "--kernel numpy and --device train in one process: leave out torchrun."
+        )
     fraction = _fraction(data, validation_fraction)
     found = _read(data, target, drop or [], regression, fraction, full, data_dir, seed)
     labels = labels_of(found)
     asked = {
         "hidden": hidden, "epochs": epochs, "batch_size": batch_size, "patience": patience,
         "learning_rate": learning_rate, "weight_decay": weight_decay, "beta": beta,
-        "radius": radius,
+        "radius": radius, "schedule": schedule,
     }  # fmt: skip
     usual = choose(
         asked, model, len(found.train[0]),
@@ -184,6 +204,7 @@ def train(
             else None,
             "solver": networks.solver(solver) if solver else None,
             "radius": usual.radius,
+            "bound": bound or usual.bound,
             "tol": tol,
             "max_steps": max_steps,
             "kernel": kernel,
@@ -198,18 +219,21 @@ def train(
             batch_size=usual.batch_size,
             learning_rate=1e-3 if usual.learning_rate is None else usual.learning_rate,
             weight_decay=usual.weight_decay,
-            schedule=schedule,  # type: ignore[arg-type]
+            schedule=usual.schedule,  # type: ignore[arg-type]
             seed=seed,
         )
         plan = {
             "data": {"name": found.name, "sha256": found.sha256, "full": full},
             "validation_fraction": fraction,
             "patience": usual.patience,
+            "label_smoothing": usual.label_smoothing,
             "training": asdict(config),
         }
-        with where.locked():
+        with where.locked(), joined() as group:
             predictor = predictor_for(found, net, labels)
-            result = _train(predictor, found, config, plan, where, tensorboard)
+            result = _train(predictor, found, config, plan, where, tensorboard, group)
+    if not leads:
+        return
     result = {
         "data": found.name,
         "model": model,
@@ -270,15 +294,16 @@ def _train(
     plan: dict[str, Any],
     where: Output,
     tensorboard: Path | None,
+    group: Group,
 ) -> dict[str, Any]:
     from toreqprop import checkpoint as checkpoints
     from toreqprop.checkpoint import Checkpoint
     from toreqprop.cli.predictor import describe
     from toreqprop.cli.resume import check_same
     from toreqprop.cli.training_log import TrainingLog
-    from toreqprop.training import fit
+    from toreqprop.training import History, fit
 
-    earlier = where.earlier()
+    earlier = group.told(where.earlier())
     history: list[dict[str, Any]] = []
     state: TrainerState | None = None
     about, arrays = describe(predictor)
@@ -289,8 +314,13 @@ def _train(
     done = 0 if state is None else state.epoch
     model = predictor.model
 
+    title = f"{found.name}, {checkpoints.network_name(model)}"
     with TrainingLog(
-        f"{found.name}, {checkpoints.network_name(model)}", config.epochs, done, tensorboard
+        title if group.size == 1 else f"{title}, {group.size} processes",
+        config.epochs,
+        done,
+        tensorboard if group.leads else None,
+        shown=group.leads,
     ) as log:
 
         def on_epoch(epoch: Epoch) -> bool:
@@ -310,26 +340,42 @@ def _train(
                 content = {**plan, "predictor": about, "history": history}
                 checkpoints.save(where.folder, Checkpoint(model, after, content, arrays))
 
+        trained = History()
         try:
             if not exhausted(history, plan["patience"]):
-                fit(
+                trained = fit(
                     model,
                     predictor.inputs(found.train[0]),
                     predictor.targets(found.train[1]),
                     config,
-                    loss=predictor.loss,
-                    on_epoch=on_epoch,
+                    loss=_smoothed(predictor.loss, plan["label_smoothing"]),
+                    on_epoch=on_epoch if group.leads else None,
                     on_checkpoint=on_checkpoint,
                     resume=state,
+                    group=group,
                 )
         except KeyboardInterrupt:
-            log.say(where.after_interruption())
+            if group.leads:
+                log.say(where.after_interruption())
             raise
+    if not group.leads:
+        return {}
     last = history[-1]
     steps = {key: last[key] for key in ("free_steps", "nudged_steps")}
     scores = predictor.scores(found.scored)
     scores["loss"] = last["loss"]
-    return {**scores, "epochs": last["epoch"], "resumed_after": done or None, **steps}
+    return {
+        **scores,
+        "epochs": last["epoch"],
+        "resumed_after": done or None,
+        "processes": group.size,
+        "training_seconds": trained.seconds,
+        **steps,
+    }
+
+
+def _smoothed(loss: Loss, amount: float) -> Loss:
+    return partial(loss, label_smoothing=amount) if amount else loss
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -17,7 +17,15 @@ from toreqprop.errors import InvalidInputError
 class TrainingLog:
     """A context in which each epoch's figures are shown and, if asked for, logged."""
 
-    def __init__(self, title: str, epochs: int, done: int, tensorboard: Path | None) -> None:
+    def __init__(
+        self,
+        title: str,
+        epochs: int,
+        done: int,
+        tensorboard: Path | None,
+        *,
+        shown: bool = True,
+    ) -> None:
         if tensorboard is not None and find_spec("tensorboard") is None:
             raise InvalidInputError(
                 'TensorBoard is not installed: run `pip install "toreqprop[tensorboard]"`.'
@@ -30,6 +38,7 @@ class TrainingLog:
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
+            disable=not shown,
         )
         self._bar = self._progress.add_task(title, total=epochs, completed=done)
         self._writer: Any = None

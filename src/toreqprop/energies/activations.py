@@ -56,7 +56,6 @@ class Activation(ABC):
         up, down = self(c + d), self(c - d)
         return (0.5 * (up + down)).to(center.dtype), (0.5 * (up - down)).to(center.dtype)
 
-
     def around(self, center: Tensor, state: Tensor) -> tuple[Tensor, ...]:
         """What `half` and `middle` need to know of ``center`` and ``state = σ(center)``, once."""
         return (center,)

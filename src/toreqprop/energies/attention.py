@@ -16,7 +16,15 @@ from torch.nn import functional as F
 
 from toreqprop import checks
 from toreqprop.energies.activations import Activation, Tanh, check_activation
-from toreqprop.energies.base import Energy, Params, Signals, VectorField
+from toreqprop.energies.base import (
+    Energy,
+    Gradients,
+    Pairs,
+    Params,
+    Signals,
+    VectorField,
+    Wants,
+)
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
 from toreqprop.errors import InvalidInputError
@@ -69,6 +77,26 @@ class AttentionEnergy(Energy):
         attention = softmax(q @ k.mT + drive[1])
         asked, answered = merge_heads(attention @ k), merge_heads(attention.mT @ q)
         return (drive[0] + asked @ query + answered @ key,)
+
+    def energy_gradients(
+        self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
+    ) -> Gradients:
+        """The local form: queries see what they were told, keys what they were asked."""
+        if phases[0].is_complex():
+            return super().energy_gradients(phases, weight, x, params, wants)
+        query, key, bias = params
+        own, heat, n = phases[0], -weight.reshape(-1, 1, 1), x.shape[1]
+        q, k = split_heads(own, query, self.heads), split_heads(own, key, self.heads)
+        attention = softmax(q @ k.mT + bias[:, :n, :n])
+        told, asked = merge_heads(attention @ k) * heat, merge_heads(attention.mT @ q) * heat
+        logits = torch.zeros_like(bias)
+        logits[:, :n, :n] = (heat.unsqueeze(1) * attention.shift).sum(0)
+        found = (
+            own.shift * heat,
+            *(_contrasted(near, own) for near in (told, asked)),
+            logits,
+        )
+        return tuple(g if want else None for g, want in zip(found, wants, strict=True))
 
     def rounding(self, state: State, x: Tensor, params: Params) -> State:
         query, key, _ = params
@@ -141,6 +169,12 @@ def attend(source: Signal, weights: Params, bias: Tensor, heads: int) -> Signal:
     q, k, v = (split_heads(source, w, heads) for w in (query, key, value))
     attention = softmax(q @ k.mT * q.shape[-1] ** -0.5 + bias)
     return merge_heads(attention @ v) @ output.mT
+
+
+def _contrasted(post: Pair, pre: Pair) -> Tensor:
+    """``½(Σ p₊q₊ᵀ − Σ p₋q₋ᵀ) = Σ p̃·q̄ᵀ + p̄·q̃ᵀ`` over samples and tokens."""
+    a = torch.cat([post.shift, post.center]).flatten(0, 1)
+    return a.mT @ torch.cat([pre.center, pre.shift]).flatten(0, 1)
 
 
 def split_heads(state: Signal, weight: Tensor, heads: int) -> Signal:

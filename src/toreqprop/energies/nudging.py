@@ -17,6 +17,7 @@ from toreqprop.energies.base import Pairs
 from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
+from toreqprop.tracing import has_memory
 
 
 class Nudge(Protocol):
@@ -196,3 +197,14 @@ class Opposed:
             )
         energy = self.up.energy(up)
         return energy if self.down is None else energy + self.down.energy(down)
+
+
+def nothing_like(state: Tensor) -> Tensor:
+    """Zeros, of which there is only one in memory: `is_nothing` knows them almost unread."""
+    return state.new_zeros(()).expand(state.shape)
+
+
+def is_nothing(direction: Tensor) -> bool:
+    """Whether these are zeros as `nothing_like` makes them: a layer that the loss does not see."""
+    alike = direction.numel() > 0 and not any(direction.stride())
+    return alike and has_memory(direction) and not bool(direction.as_strided((1,), (1,)).any())

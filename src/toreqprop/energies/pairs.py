@@ -13,7 +13,7 @@ preactivations at once: ``∂Φ̃/∂c = ũ`` and ``∂Φ̃/∂d = ū``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -124,6 +124,17 @@ class Pair:
     ) -> Any:
         lifted = LIFTED.get(function)
         return NotImplemented if lifted is None else lifted(*args, **(kwargs or {}))
+
+
+class Phases(tuple[Pair, ...]):
+    """Two phases, layer by layer, and the ``memory`` of the relaxation that found them."""
+
+    memory: tuple[Tensor, ...]
+
+    def __new__(cls, pairs: Iterable[Pair], memory: tuple[Tensor, ...] = ()) -> Phases:
+        found = super().__new__(cls, pairs)
+        found.memory = memory
+        return found
 
 
 def _product(function: Callable[..., Tensor], a: Any, b: Any) -> Pair:

@@ -205,7 +205,12 @@ def max_spread(coarse: Signal, fine: Signal, size: Sides, stride: Sides, padding
         return empty.scatter_add(2, winners.flatten(2), signal.flatten(2)).reshape(fine.shape)
 
     if not isinstance(fine, Pair):
-        return handed_down(coarse, _winners(fine, size, stride, padding))
+        winners = _winners(fine, size, stride, padding)
+        if isinstance(coarse, Pair) or coarse.is_complex() or len(size) != 2:
+            return handed_down(coarse, winners)
+        return torch.ops.aten.max_pool2d_with_indices_backward(
+            coarse, fine, size, stride, padding, (1, 1), False, winners
+        )
     if not isinstance(coarse, Pair):
         raise AssertionError("both ends of a coupling are pairs")
     first, second = (_winners(phase, size, stride, padding) for phase in (fine.up, fine.down))

@@ -6,13 +6,12 @@ directions that lie close to the largest are found at once.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-BLOCK, ROUNDS = 8, 3
-"""Vectors at once; pairs of products. `tests/test_tight_ball.py` holds both against exact norms."""
+BLOCK, ROUNDS, LARGE = 8, 2, 300
+"""Vectors at once; pairs of products, one more for matrices larger than that: there singular values
+lie closer together. `tests/test_tight_ball.py` holds the result against exact norms."""
 
 
 def block_size(shape: tuple[int, ...]) -> int:
@@ -20,7 +19,22 @@ def block_size(shape: tuple[int, ...]) -> int:
     return min(BLOCK, *shape)
 
 
-def largest_singular(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
+def usual_rounds(shape: tuple[int, ...]) -> int:
+    """Pairs of products from a warm start."""
+    return ROUNDS + (min(shape) > LARGE)
+
+
+def largest_singular(
+    weight: Tensor, start: Tensor, rounds: int, *, compiled: bool = False
+) -> tuple[float, Tensor, Tensor]:
+    """`best_in_block` with its value as a number, by compiled steps where asked."""
+    if compiled:
+        return _compiled(weight, start, rounds)
+    value, left, right = best_in_block(weight, start, rounds)
+    return value.item(), left, right
+
+
+def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
     """``‖W‖₂`` from below, its left vector, and the best right vectors, (block, columns).
 
     With an orthonormal basis U of the space of ``(WWᵀ)^k W·startᵀ``, k < ``rounds``, the value is
@@ -28,7 +42,9 @@ def largest_singular(weight: Tensor, start: Tensor, rounds: int) -> tuple[float,
     where the matrix has no more of them). NaN, and zeros, where the matrix is not finite.
     """
     size, known = len(start), 0
-    image, left, products = start @ weight.mT, [], []
+    left: list[Tensor] = []
+    products: list[Tensor] = []
+    image = start @ weight.mT
     for number in range(rounds):
         # All columns in one factorisation: orthogonal to rounding, also where some are dependent.
         basis = torch.linalg.qr(torch.cat([*left, image]).mT).Q
@@ -40,10 +56,34 @@ def largest_singular(weight: Tensor, start: Tensor, rounds: int) -> tuple[float,
         image = products[-1] @ weight.mT
     whole = torch.cat(products)
     gram = (whole @ whole.mT).double()
-    if not math.isfinite(gram.sum().item()):
-        return math.nan, weight.new_zeros(weight.shape[0]), torch.zeros_like(start)
-    squares, vectors = torch.linalg.eigh(gram)
+    finite = torch.isfinite(gram.sum())  # no branch on it: programs are traced
+    squares, vectors = torch.linalg.eigh(torch.where(finite, gram, 0.0))
     values, best = squares[-size:].flip(0).clamp_min(0).sqrt(), vectors[:, -size:].flip(1)
     shares = best.to(weight.dtype).mT
     lengths = torch.where(values > 1e-6 * values[0], values, torch.inf).to(weight.dtype)
-    return values[0].item(), shares[0] @ torch.cat(left), shares @ whole / lengths[:, None]
+    left_best, right = shares[0] @ torch.cat(left), shares @ whole / lengths[:, None]
+    return (
+        torch.where(finite, values[0], torch.nan),
+        torch.where(finite, left_best, 0.0),
+        torch.where(finite, right, 0.0),
+    )
+
+
+def _compiled(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
+    """The same with fewer calls: the small steps between products cost more than the products."""
+    from toreqprop.kernels.lanczos import best_in_basis, extend_basis
+
+    size, (rows, columns) = len(start), weight.shape
+    whole = min(rounds * size, rows, columns)
+    basis, products = weight.new_empty(whole, rows), weight.new_empty(whole, columns)
+    array, turned = basis.numpy(), weight.mT
+    image = start @ turned
+    for known in range(0, whole, size):
+        end = min(known + size, whole)
+        extend_basis(array, known, image[: end - known].numpy())
+        torch.mm(basis[known:end], weight, out=products[known:end])
+        if end < whole:
+            image = products[known:end] @ turned
+    left, right = weight.new_empty(rows), torch.empty_like(start)
+    value = best_in_basis(array, products.numpy(), left.numpy(), right.numpy())
+    return value, left, right

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -222,6 +223,8 @@ class StackEnergy(Energy):
         ends = [(layer, layer - 1, self.couplings[layer]) for layer in range(len(phases))]
         ends += [(s.target, s.source, s.coupling) for s in self.skips]
         found: list[Tensor | None] = [None]
+        # Winners of poolings that were the same in both phases need not be found again.
+        decided = iter(getattr(phases, "memory", ()))
         for number, (above, below, coupling) in enumerate(ends):
             own, heat = parts[number], -self.temperature(above) * weight
             prepared = coupling.prepare(own)
@@ -229,6 +232,12 @@ class StackEnergy(Energy):
             if number == 0 and wants[0]:
                 fed_back = shift(coupling.down(phases[0], x, prepared))
                 found[0] = fed_back * heat.reshape(-1, *[1] * (x.dim() - 1))
+            trail = tuple(itertools.islice(decided, coupling.trails)) if below >= 0 else ()
+            if trail:
+                found += coupling.settled_gradients(
+                    phases[above], pre, heat, prepared, wanted[number], trail
+                )
+                continue
             found += coupling.gradients(
                 phases[above],
                 pre,

@@ -339,7 +339,7 @@ def row_norms(values: Tensor) -> Tensor:
     """Euclidean norm of each sample of one layer, (batch,), in double precision."""
     rows = in_order(values).flatten(1)
     exact = HIGHER.get(values.dtype, values.dtype)
-    if exact == values.dtype or values.is_complex():
+    if exact == values.dtype or values.is_complex() or torch.compiler.is_compiling():
         return torch.linalg.vector_norm(rows, dim=1, dtype=exact)
     # Summing up in double precision takes five times as long: only where squares leave the range.
     norms = torch.linalg.vector_norm(rows, dim=1).to(exact)

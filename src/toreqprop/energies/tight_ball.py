@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
-from toreqprop.energies.singular_block import ROUNDS, block_size, largest_singular
+from toreqprop.energies.singular_block import (
+    best_in_block,
+    block_size,
+    largest_singular,
+    usual_rounds,
+)
 from toreqprop.errors import ConvergenceWarning
 from toreqprop.kernels import compiled_available
 from toreqprop.tracing import has_memory, last_backward
@@ -22,8 +27,8 @@ Bound = Literal["tight", "proven", "exact"]
 norm."""
 
 SYMMETRIC_STEPS, CONVOLUTION_STEPS = 16, 12
-"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: `singular_block.ROUNDS`
-pairs of products with a block of vectors."""
+"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: see
+`singular_block`."""
 
 COLD = 3
 """Before the first training step nothing is known: that many times the products."""
@@ -80,7 +85,7 @@ class TightBall(nn.Module):
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
         vectors = self.shape[1:] if symmetric else (block_size(self.shape), self.shape[1])
-        self.register_buffer("start", _noise(0, vectors))
+        self.register_buffer("start", noise(0, vectors))
         self.register_buffer("margin", torch.tensor(MARGIN))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
@@ -92,22 +97,42 @@ class TightBall(nn.Module):
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         first = right if self.symmetric else right[0]
         return scaled(self, weight, unit, peak, left @ unit @ first, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The left vector of ν and what the next estimate starts from, its right vector first."""
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν, its left vector, and what the next estimate starts from, its right vector first."""
         first = self.start.to(weight.dtype)
-        if not self.symmetric:
-            return largest_singular(weight, first, self.products())[1:]
-        pairs = self.products() // 2
-        return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, pairs)[1:]
+
+        def found(products: int) -> tuple[Tensor, Tensor, Tensor]:
+            if not self.symmetric:
+                return best_in_block(weight, first, products)
+            return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, products // 2)
+
+        return self._at_hand(found)
+
+    def _at_hand(
+        self, found: Callable[[int], tuple[Tensor, Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What ``found`` makes of as many products as are due, which a traced program cannot know:
+        it makes both."""
+        if not torch.compiler.is_compiling():
+            return found(self.products())
+        warm, cold = found(self.usual), found(COLD * self.usual)
+        value, left, right = (
+            torch.where(self.steps > 0, a, b) for a, b in zip(warm, cold, strict=True)
+        )
+        return value, left, right
+
+    @property
+    def usual(self) -> int:
+        """Products, or pairs of them, of an estimate that starts from the last one."""
+        return SYMMETRIC_STEPS if self.symmetric else usual_rounds(self.shape)
 
     def products(self) -> int:
         """How many products, or pairs of them, the next estimate takes."""
-        usual = SYMMETRIC_STEPS if self.symmetric else ROUNDS
-        return usual if int(self.steps) else COLD * usual
+        return self.usual if int(self.steps) else COLD * self.usual
 
     def advance(self, right: Tensor, weight: Tensor) -> None:
         """After a backward pass: where the next estimate starts, and now and then a proof."""
@@ -120,7 +145,7 @@ class TightBall(nn.Module):
                 scale = FRESH * (3 / length) ** 0.5
                 next_start(right.numpy(), number, scale, self.start.numpy())
             else:
-                other = _noise(number, right.shape).to(right)
+                other = noise(number, right.shape).to(right)
                 self.start.copy_(right + (FRESH / length**0.5) * other)
             if number % PROOF_EVERY == 0 and not self.proven(weight):
                 self.margin *= 1.02
@@ -139,10 +164,10 @@ class TightBall(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, value in self.named_buffers():
             state_dict.setdefault(prefix + name, value)  # version 0.1 had none
-        kept = state_dict[prefix + "start"]
-        if kept.dim() == 1 and self.start.dim() == 2 and kept.shape == self.start.shape[1:]:
-            # Version 0.2 started from one vector.
-            state_dict[prefix + "start"] = torch.cat([kept[None], self.start[1:].to(kept)])
+        one = state_dict[prefix + "start"]
+        if one.dim() == 1 and self.start.dim() == 2 and one.shape[0] == self.start.shape[1]:
+            # One vector, as before there were blocks of them.
+            state_dict[prefix + "start"] = torch.cat([one[None], self.start[1:].to(one)])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
@@ -162,44 +187,40 @@ class TightConvolutionBall(TightBall):
         self.shape = checks.sizes("shape", shape, 4, "(8, 3, 5, 5)", most=4)
         self.groups = checks.whole_number("groups", groups, 1)
         maps = checks.sizes("size", size, 2, "(28, 28)", most=2)
-        self.start = _noise(0, (self.shape[1] * self.groups, *maps))
+        self.start = noise(0, (self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
+        if has_memory(weight) and not torch.compiler.is_compiling():
+            return _ScaledKernel.apply(weight, self)
         unit, peak = _in_units(weight)
         with torch.no_grad():
             _, left, right = self.estimate(unit)
-        value = (left * self._convolved(unit, right)).sum()
+        value = (left * convolution_products(unit, self.groups)[0](right)).sum()
         return scaled(self, weight, unit, peak, value, right)
 
-    def _convolved(self, kernel: Tensor, image: Tensor) -> Tensor:
-        reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
-        return F.conv2d(image[None], kernel, None, 1, reach, 1, self.groups)[0]
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        both, first = convolution_products(weight, self.groups), self.start.to(weight)
+        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))
 
-    def estimate(
-        self, weight: Tensor, start: Tensor | None = None, pairs: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        reach = (weight.shape[-2] - 1, weight.shape[-1] - 1)
+    def quickly(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν with its left and right vector, by Lanczos on ``KᵀK``; see `gram_of`."""
+        first = self.start.to(weight)
+        value, right = top_of_gram(gram_of(weight, self.groups), first, self.products())
+        left = convolution_products(weight, self.groups)[0](right)
+        length = torch.linalg.vector_norm(left)
+        return value.sqrt(), left / length.clamp_min(_tiny(left)), right
 
-        def back(fine: Tensor) -> Tensor:
-            return F.conv_transpose2d(fine[None], weight, None, 1, reach, 0, self.groups)[0]
-
-        first = (self.start if start is None else start).to(weight)
-        usual = CONVOLUTION_STEPS if int(self.steps) else COLD * CONVOLUTION_STEPS
-        count = usual if pairs is None else pairs
-        return top_singular(lambda v: self._convolved(weight, v), back, first, count)
+    @property
+    def usual(self) -> int:
+        return CONVOLUTION_STEPS
 
     def proven(self, weight: Tensor) -> bool:
-        """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start.
-
-        Kuczyński and Woźniakowski (1992): for a random start in n dimensions the largest eigenvalue
-        λ of a positive matrix is missed by more than ελ after k products with probability at most
-        ``1.648·√n·exp(−√ε·(2k − 1))``.
-        """
+        """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start, see `missed`."""
         exact = weight.detach().double()
+        start = noise(int(self.steps), self.start.shape).to(exact)
         with torch.no_grad():
-            value, _, _ = self.estimate(exact, _noise(int(self.steps), self.start.shape), PROOF)
-        room = math.log(1.648 * self.start.numel() ** 0.5 / DOUBT) / (2 * PROOF - 1)
-        return float(value) <= self.radius * (1 - room * room) ** 0.5
+            value, _, _ = top_singular(*convolution_products(exact, self.groups), start, PROOF)
+        return float(value) * missed(self.start.numel(), PROOF) <= self.radius * (1 + 1e-6)
 
 
 def scaled(
@@ -239,13 +260,40 @@ def top_singular(
         columns.append(size)
         work = backward(image)
     inner = torch.diag(torch.stack(columns)) + torch.diag(torch.stack(rows)[1:], 1)
-    if not bool(torch.isfinite(inner).all()):
-        nothing = torch.full_like(columns[0], torch.nan)
-        return nothing, torch.zeros_like(after[0]), torch.zeros_like(start)
-    u, values, v = torch.linalg.svd(inner)
+    finite = torch.isfinite(inner).all()  # no branch on it: programs are traced
+    u, values, v = torch.linalg.svd(torch.where(finite, inner, 0.0))
     left = sum((a * w for a, w in zip(after, u[:, 0], strict=True)), torch.zeros_like(after[0]))
     right = sum((b * w for b, w in zip(before, v[0], strict=True)), torch.zeros_like(start))
-    return values[0].clamp_min(tiny), left, right
+    value = torch.where(finite, values[0].clamp_min(tiny), torch.nan)
+    return value, torch.where(finite, left, 0.0), torch.where(finite, right, 0.0)
+
+
+def missed(size: int, pairs: int) -> float:
+    """What a norm is at most, over what so many pairs of Golub-Kahan found from a random start.
+
+    Kuczyński and Woźniakowski (1992): for a random start in n dimensions the largest eigenvalue λ
+    of a positive matrix is missed by more than ελ after k products with probability at most
+    ``1.648·√n·exp(−√ε·(2k − 1))``, here `DOUBT`. With as many pairs as dimensions nothing is.
+    """
+    if pairs >= size:
+        return 1.0
+    room = math.log(1.648 * size**0.5 / DOUBT) / (2 * pairs - 1)
+    return (1 - room * room) ** -0.5
+
+
+def convolution_products(
+    kernel: Tensor, groups: int = 1
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The convolution of one map, padded so that nothing of it is lost, and its transpose."""
+    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+
+    def forward(image: Tensor) -> Tensor:
+        return F.conv2d(image[None], kernel, None, 1, reach, 1, groups)[0]
+
+    def backward(fine: Tensor) -> Tensor:
+        return F.conv_transpose2d(fine[None], kernel, None, 1, reach, 0, groups)[0]
+
+    return forward, backward
 
 
 def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -259,6 +307,53 @@ def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
     left = length > 100 * torch.finfo(vector.dtype).eps * whole
     length = torch.where(left | ~torch.isfinite(length), length, 0.0)
     return torch.where(length != 0, vector / length.clamp_min(_tiny(vector)), 0.0), length
+
+
+def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
+    """``x ↦ KᵀK x`` for zero-padded maps (channels, height, width), all channels of a pixel next
+    to each other in memory."""
+    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+    there = kernel.contiguous(memory_format=torch.channels_last)
+    back = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
+    back = back.contiguous(memory_format=torch.channels_last)
+
+    def product(image: Tensor) -> Tensor:
+        fine = F.conv2d(image[None], there, None, 1, reach, 1, groups)
+        return F.conv2d(fine, back, None, 1, 0, 1, groups)[0]
+
+    return product
+
+
+def top_of_gram(
+    product: Callable[[Tensor], Tensor], start: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """The largest eigenvalue of a positive map and its vector, by Lanczos from ``start``.
+
+    Every vector is cleared of all before it, twice; where nothing is left the space is complete.
+    """
+    maps = start.movedim(0, -1)
+    basis = start.new_zeros(min(steps, start.numel()), start.numel())
+    inner = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    work, used = maps.flatten(), 0
+    whole = length = float(torch.linalg.vector_norm(work))
+    while used < len(basis) and length > 100 * torch.finfo(start.dtype).eps * whole:
+        torch.div(work, length, out=basis[used])
+        if used:
+            inner[used, used - 1] = inner[used - 1, used] = length
+        image = basis[used].reshape(maps.shape).movedim(-1, 0)
+        work = product(image).movedim(0, -1).reshape(-1)
+        used += 1
+        known = basis[:used]
+        shares = known @ work
+        inner[used - 1, used - 1] = whole = float(shares[-1])
+        work = torch.addmv(work, known.mT, shares, alpha=-1)
+        work = torch.addmv(work, known.mT, known @ work, alpha=-1)
+        length = float(torch.linalg.vector_norm(work))
+    if not math.isfinite(length) or used == 0:
+        return torch.full_like(start.flatten()[0], torch.nan), torch.zeros_like(start)
+    values, vectors = torch.linalg.eigh(inner[:used, :used])
+    vector = (vectors[:, -1].to(start) @ basis[:used]).reshape(maps.shape).movedim(-1, 0)
+    return values[-1].to(start).clamp_min(_tiny(start)), vector
 
 
 def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
@@ -330,7 +425,7 @@ def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
     """As `TightBall.estimate`, with ν first; compiled where the matrix is symmetric."""
     first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
     if not ball.symmetric:
-        return largest_singular(weight, first, ball.products())
+        return largest_singular(weight, first, ball.products(), compiled=True)
     from toreqprop.kernels.lanczos import symmetric_norm
 
     left, right = torch.empty_like(first), torch.empty_like(first)
@@ -338,10 +433,46 @@ def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
     return symmetric_norm(weight.numpy(), *arrays), left, right
 
 
+class _ScaledKernel(torch.autograd.Function):
+    """`TightConvolutionBall` in closed form: ``dK = f·(G − ⟨G, K⟩/ν·∂ν/∂K)``."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, ball: TightConvolutionBall) -> Tensor:
+        unit, peak = _in_units(raw.detach())
+        value, left, right = ball.quickly(unit)
+        size = float(value) * float(ball.margin)
+        ctx.ball, ctx.scaled = ball, not float(peak) * size <= ball.radius
+        ctx.value = float(peak) * float(value)
+        if ctx.scaled:
+            ctx.factor = ball.radius / max(size, _tiny(unit)) / float(peak)
+            weight = unit * (ball.radius / max(size, _tiny(unit)))
+        else:
+            ctx.factor, weight = 1.0, raw.detach().clone()
+        ctx.save_for_backward(weight, left, right)
+        return weight
+
+    @staticmethod
+    @last_backward
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        weight, left, right = ctx.saved_tensors
+        ball: TightConvolutionBall = ctx.ball
+        found = gradient * ctx.factor
+        if ctx.scaled:
+            reach = [side - 1 for side in weight.shape[-2:]]
+            slope = torch.ops.aten.convolution_backward(
+                left[None], right[None], weight, None, (1, 1), reach, (1, 1), False, (0, 0),
+                ball.groups, (False, True, False),
+            )[1]  # fmt: skip
+            inner = float((gradient * weight).sum())
+            found.add_(slope, alpha=-inner / ctx.value)
+        ball.advance(right, weight)
+        return found, None
+
+
 _SMALLEST, _LARGEST = 1e-18, 1e18
 
 
-def _noise(seed: int, shape: tuple[int, ...]) -> Tensor:
+def noise(seed: int, shape: tuple[int, ...]) -> Tensor:
     """The same on every device and in every process, and nobody else's numbers."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 

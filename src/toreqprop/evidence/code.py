@@ -28,22 +28,43 @@ def code_digest(module: str) -> str:
 
 def sources(module: str) -> list[Path]:
     """The files behind that digest, in the order of their modules' names."""
-    seen: dict[str, list[Path]] = {}
+    seen: dict[str, tuple[Path, ...]] = {}
     followed = {"toreqprop", module.partition(".")[0]}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
-        path = _file(name)
-        if path is None:  # a function or class of the module that was named before the last dot
-            seen[name] = []
-            continue
-        tree = ast.parse(path.read_bytes())
-        seen[name] = [path, *_named_files(tree, path)]
-        waiting += [found for found in _imports(tree) if found.partition(".")[0] in followed]
-        waiting += _packages(name)
+        seen[name], imported = _read(name)
+        waiting += [found for found in imported if found.partition(".")[0] in followed]
+        waiting += _packages(name) if seen[name] else []
     return list(dict.fromkeys(path for name in sorted(seen) for path in seen[name]))
+
+
+def _read(name: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """A module's file with the data files it names, and what it imports.
+
+    Nothing for a function or class of the module that was named before the last dot.
+    """
+    path = _file(name)
+    if path is None:
+        return (), ()
+    imported, texts = _named(path.read_bytes())
+    beside = (path.with_name(text) for text in texts)
+    return (path, *(found for found in beside if found.is_file())), imported
+
+
+@cache
+def _named(source: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a source imports, and the JSON files it names; parsed once, as many jobs share it."""
+    tree = ast.parse(source)
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    files = sorted(text for text in texts if text.endswith(".json") and "/" not in text)
+    return tuple(dict.fromkeys(_imports(tree))), tuple(files)
 
 
 def _imports(tree: ast.AST) -> Iterable[str]:
@@ -66,13 +87,3 @@ def _file(name: str) -> Path | None:
     except ModuleNotFoundError:
         return None
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
-
-
-def _named_files(tree: ast.AST, module: Path) -> list[Path]:
-    texts = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    names = sorted(text for text in texts if text.endswith(".json") and "/" not in text)
-    return [path for name in names if (path := module.with_name(name)).is_file()]

@@ -45,12 +45,12 @@ class Job(ABC):
         """Measure. ``report`` takes news for a display.
 
         Raises:
-            DataUnavailableError: its data cannot be had.
+            DataUnavailableError: its data is not available.
         """
 
     @abstractmethod
     def absent(self, reason: str, *, lost: bool) -> Record:
-        """The record of a job that was not done: its data cannot be had, or its process was
+        """The record of a job that was not done: its data is not available, or its process was
         killed (``lost``)."""
 
     def repeatable(self, record: Record) -> Any:

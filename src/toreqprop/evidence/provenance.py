@@ -86,6 +86,7 @@ def deciding_versions() -> dict[str, Any]:
     return found | {"compiled": compiled_available()}
 
 
+@cache
 def metadata_version(package: str) -> str | None:
     """The installed version, or None."""
     if package == "toreqprop":

@@ -22,7 +22,8 @@ from toreqprop.energies import (
     System,
     Wants,
 )
-from toreqprop.energies.pairs import Pair
+from toreqprop.energies.nudging import is_nothing
+from toreqprop.energies.pairs import Pair, Phases
 from toreqprop.errors import InvalidInputError, NotFiniteError, UnsupportedModelError
 from toreqprop.kernels import compiled_loops, get_kernel
 from toreqprop.kernels.reference import LARGEST_PUSH
@@ -151,8 +152,8 @@ class ContrastiveEstimator(GradientEstimator):
 
 
 def as_pairs(found: Solution) -> Pairs:
-    """Two equilibria, layer by layer."""
-    return tuple(map(Pair, found.state, found.shift))
+    """Two equilibria, layer by layer, with what their relaxation knows."""
+    return Phases(map(Pair, found.state, found.shift), found.memory)
 
 
 def require_energy(estimator: GradientEstimator, system: System) -> Energy:
@@ -191,12 +192,19 @@ def normalise(cotangent: State) -> tuple[State, Tensor]:
 def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, float]:
     """`normalise`, the sizes times ``factor``; and the largest of them without it."""
     loops = compiled_loops()
-    if len(cotangent) == 1 and loops is not None and is_plain(cotangent[0]):
-        given = cotangent[0].contiguous()
+    seen = [layer for layer, g in enumerate(cotangent) if not is_nothing(g)]
+    if len(seen) == 1 and loops is not None and is_plain(cotangent[seen[0]]):
+        given = cotangent[seen[0]].contiguous()
         found, scale = torch.empty_like(given), given.new_empty(len(given))
         top = loops.normalise(given.numpy(), LARGEST_PUSH, factor, found.numpy(), scale.numpy())
         require_finite(isfinite(top))
-        return (found,), scale, top
+        first, last = cotangent[: seen[0]], cotangent[seen[0] + 1 :]
+        return (*first, found, *last), scale, top
+    if 0 < len(seen) < len(cotangent):
+        # What the loss does not look at is zero, and stays so.
+        parts, size, top = measured(tuple(cotangent[layer] for layer in seen), factor)
+        rest = dict(zip(seen, parts, strict=True))
+        return tuple(rest.get(layer, g) for layer, g in enumerate(cotangent)), size, top
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:

@@ -126,8 +126,9 @@ def certify_chip(
     best = min(without, key=lambda pair: pair[1], default=None)
     limit = best[0] if best is not None and best[1] < size else None
     return ChipCertificate(
-        repr(model.gradient), ok, (), tensors, (), 0.0, 0.0, None, None, bias, noise, limit, without
-    )
+        repr(model.gradient), ok, (), tensors, (), 0.0, 0.0, None,
+        bias=bias, noise=noise, limit=limit, without=without,
+    )  # fmt: skip
 
 
 def _draws(model: OnChip, x: Tensor, y: Tensor, loss: Loss, count: int) -> list[Gradient]:

@@ -1,15 +1,16 @@
 """Stacks of dense tanh layers, relaxed by passes down and up; products stay with PyTorch.
 
-Between two products one compiled loop adds what comes from both sides and applies tanh. A pass down
-and up needs every coupling once in each direction: what the last pass upward computed is still
-right on the way down. Of the two nudged phases the shift alone is relaxed, around a center that is
-taken to be as settled as the free phase left it (its residual ended that phase, and is not measured
-again): what is measured is the shift's own residual and how far the nudge moves the center, which
-is settled anew where that is more than the tolerance.
+A pass down and up needs every coupling once in each direction: what the last pass upward computed
+is still right on the way down. Samples that have converged are dropped from the products. Of the
+two nudged phases the shift alone is relaxed, around a center that is taken to be as settled as the
+free phase left it (its residual ended that phase, and is not measured again): what is measured is
+the shift's own change and how far the nudge moves the center, which is settled anew where that is
+more than the tolerance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,13 @@ from toreqprop.kernels import chain_loops as loops
 from toreqprop.kernels.base import status
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
 from toreqprop.solution import Solution, State
+
+PACKED = 0.75
+"""Samples still relaxing are packed together where they are at most this part of those that are
+computed: copying them costs as much as a small product."""
+
+RECENTRED = 2
+"""How often the center may be settled anew before the general path takes over."""
 
 
 @dataclass(frozen=True)
@@ -37,37 +45,15 @@ class Chain:
     memory: int = 0
 
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
-        """Passes down and up, each sample until every layer's residual is below ``tol``."""
-        past = _Past(self, fixed=self.drive)
-        state, up, down = past.state, past.up, self._buffers()
-        for layer in range(past.top + 1):
-            if layer > 0:
-                self._up(state, up, layer)
-            if start is None:
-                self._settle(layer, up, down, 0.0, state)
-            else:
-                state[layer].copy_(start[layer])
-        residual = np.zeros((len(state), len(self.drive)))
-        kept = _Kept(len(self.drive), tol, max_steps)
-        while not kept.finished:
-            state, up, fresh, rising = past.begin()
-            for layer in past.downwards():
-                self._down((fresh if layer + 1 < past.top else state), down, layer)
-                self._settle(layer, up, down, self.feedback, fresh)
-            for layer in past.upwards():
-                self._up(fresh, rising, layer)
-                strength = self.feedback if layer < past.top else 0.0
-                self._settle(layer, rising, down, strength, fresh)
-            if past.top == 0:
-                self._settle(0, up, down, 0.0, fresh)
-            for layer, values in enumerate(fresh):
-                before, constants = state[layer].numpy(), self._constants(layer)
-                scale = past.scales[layer]
-                loops.measure(values.numpy(), before, constants, residual[layer], scale)
-            kept.take(fresh, residual)
-            if not kept.finished:
-                past.proceed(residual.max(0))
-        return kept.solution()
+        """Passes down and up, each sample until what another would change is below ``tol``."""
+        free = _FreePhase(self, start)
+        steps, remaining, finite = 0, 1, True
+        while remaining and finite and steps < max_steps:
+            free.pack(remaining)
+            free.sweep()
+            steps += 1
+            remaining, finite = free.judge(tol, final=steps == max_steps)
+        return free.solution(steps, finite)
 
     def relax_pair(
         self, pushes: list[Tensor | None], free: State, *, tol: float, max_steps: int
@@ -77,217 +63,256 @@ class Chain:
         None where the center has to move again and again, at a tolerance below the square of the
         nudge: relaxing both together, as the general path does, is faster then.
         """
-        past = _Past(self)
-        center, images = list(free), list(free)
-        middle, down = self._buffers(), self._zeros()
-        still = [True] * len(free)
-        residual = np.zeros((2, len(free), len(self.drive)))
-        kept = _Kept(len(self.drive), tol, max_steps)
-        recentred = 0
-        while not kept.finished:
-            half, up, fresh, rising = past.begin()
-            for layer in past.downwards():
-                if not still[layer + 1]:
-                    self._down((fresh if layer + 1 < past.top else half), down, layer)
-                self._settle_shift(layer, images, up, down, pushes, middle, fresh)
-                still[layer] = still[layer] and still[layer + 1] and pushes[layer] is None
-            for layer in past.upwards():
-                if not still[layer - 1]:
-                    self._up(fresh, rising, layer, shift=True)
-                self._settle_shift(layer, images, rising, down, pushes, middle, fresh)
-                still[layer] = still[layer] and still[layer - 1] and pushes[layer] is None
-            if past.top == 0:
-                self._settle_shift(0, images, up, down, pushes, middle, fresh)
-            for layer, values in enumerate(fresh):
-                loops.measure_shift(
-                    middle[layer].numpy(), center[layer].numpy(), values.numpy(),
-                    half[layer].numpy(), self._constants(layer), residual[1, layer],
-                    residual[0, layer], past.scales[layer],
-                )  # fmt: skip
-            kept.take([*middle, *fresh], residual.max(0))
-            if kept.finished:
-                break
-            past.proceed(residual[1].max(0))
-            if float(residual[0].max()) > DRIFT * tol:
+        nudged = _NudgedPhases(self, pushes, free)
+        halves, remaining, finite, recentred = 0, 1, True, 0
+        while remaining and finite and halves < 2 * max_steps:
+            nudged.pack(remaining)
+            nudged.sweep(downwards=halves % 2 == 0)
+            halves += 1
+            final = halves == 2 * max_steps
+            remaining, finite, drift = nudged.judge(tol, halves % 2 == 1, final)
+            if remaining and drift > DRIFT * tol:
                 recentred += 1
-                if recentred > _RECENTRED:
+                if recentred > RECENTRED:
                     return None
-                center = [m.clone() for m in middle]
-                images = self._images(center)
-                past.forget()
-        found = kept.solution()
-        count = len(free)
-        return found.but(state=found.state[:count], shift=found.state[count:])
+                nudged.recentre()
+        return nudged.solution((halves + 1) // 2, finite)
 
-    def _images(self, center: list[Tensor]) -> list[Tensor]:
-        """``f(center)``, all layers at once."""
-        up, down, images = [self.drive, *self._buffers()[1:]], self._buffers(), self._buffers()
-        for layer in range(len(center)):
-            if layer > 0:
-                self._up(center, up, layer)
-            if layer + 1 < len(center):
-                self._down(center, down, layer)
-            last = layer + 1 == len(center)
-            self._settle(layer, up, down, 0.0 if last else self.feedback, images)
-        return images
-
-    def _up(self, state: list[Tensor], up: list[Tensor], layer: int, shift: bool = False) -> None:
-        weight = self.weights[layer - 1].mT
-        if shift:
-            torch.mm(state[layer - 1], weight, out=up[layer])
-        else:
-            torch.addmm(self.biases[layer - 1], state[layer - 1], weight, out=up[layer])
-
-    def _down(self, state: list[Tensor], down: list[Tensor], layer: int) -> None:
-        torch.mm(state[layer + 1], self.weights[layer], out=down[layer])
-
-    def _settle(
-        self, layer: int, up: list[Tensor], down: list[Tensor], strength: float, out: list[Tensor]
-    ) -> None:
-        below = up[layer].numpy()
-        above = down[layer].numpy() if strength else below
-        loops.settle(below, above, strength, out[layer].numpy())
-
-    def _settle_shift(
-        self,
-        layer: int,
-        images: list[Tensor],
-        up: list[Tensor],
-        down: list[Tensor],
-        pushes: list[Tensor | None],
-        middle: list[Tensor],
-        half: list[Tensor],
-    ) -> None:
-        below, push = up[layer].numpy(), pushes[layer]
-        loops.settle_shift(
-            images[layer].numpy(), below, down[layer].numpy(),
-            below if push is None else push.numpy(),
-            self.feedback if layer + 1 < len(images) else 0.0, 0.0 if push is None else 1.0,
-            middle[layer].numpy(), half[layer].numpy(),
-        )  # fmt: skip
-
-    def _widths(self) -> list[int]:
+    def widths(self) -> list[int]:
+        """Neurons of each layer."""
         return [self.drive.shape[1], *(len(w) for w in self.weights)]
 
-    def _buffers(self) -> list[Tensor]:
-        return [self.drive.new_empty(len(self.drive), width) for width in self._widths()]
-
-    def _zeros(self) -> list[Tensor]:
-        return [self.drive.new_zeros(len(self.drive), width) for width in self._widths()]
-
-    def _constants(self, layer: int) -> tuple[float, float, float]:
-        """Rounding floor, activity floor, slack of a shift."""
-        rounding = ROUNDING_FLOOR * torch.finfo(self.drive.dtype).eps
-        return rounding, ACTIVITY_FLOOR * self._widths()[layer] ** 0.5, NUDGE_SLACK
+    def floors(self) -> tuple[float, float]:
+        """What rounding leaves of a residual; the least activity of a neuron it is relative to."""
+        return ROUNDING_FLOOR * torch.finfo(self.drive.dtype).eps, ACTIVITY_FLOOR
 
 
-_RECENTRED = 2
+class _Layout:
+    """Samples in rows, their layers side by side."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain, self.widths = chain, chain.widths()
+        self.top, self.batch = len(chain.weights), len(chain.drive)
+        self.bounds = np.cumsum([0, *self.widths])
+        self.places = [(int(a), int(b)) for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        self.done = np.zeros(self.batch, bool)
+
+    def empty(self, *before: int) -> Tensor:
+        return self.chain.drive.new_empty(*before, self.batch, self.places[-1][1])
+
+    def refresh(self) -> None:
+        """After tensors were exchanged: the same memory as arrays, for compiled code."""
+        tensors = {name: t for name, t in vars(self).items() if isinstance(t, Tensor)}
+        self.arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+
+    def layers(self, rows: Tensor) -> Sequence[Tensor]:
+        """Views of each layer."""
+        return rows.split_with_sizes(self.widths, -1)
+
+    def kept(self, remaining: int) -> Tensor | None:
+        """Which rows to go on with; None where all of them may stay."""
+        if remaining > PACKED * len(self.done):
+            return None
+        rows = np.flatnonzero(~self.done)
+        self.done = self.done[rows]
+        return torch.from_numpy(rows)
+
+    def result(self, state: Tensor, steps: int, finite: bool, residuals: np.ndarray) -> Solution:
+        """The solution, from the residual and the worst layer of each sample."""
+        layer, good = None, finite and bool(self.done.all())
+        if not good:
+            worst = int(np.nan_to_num(residuals[:, 0], nan=np.inf).argmax())
+            layer = int(residuals[worst, 1])
+        parts = tuple(part.contiguous() for part in self.layers(state))
+        residual = torch.from_numpy(residuals[:, 0].copy())
+        return Solution(parts, steps, residual, status(good, finite), layer=layer)
 
 
-class _Past:
-    """The passes that are remembered, and the state the next one starts from.
+class _FreePhase(_Layout):
+    """Passes of one phase, the last few of which are remembered.
 
     A pass writes its images and products into the slot of its turn. Without memory the next starts
     there; with it, from the shares of the last few whose residuals cancel best (Anderson), and
-    products, being linear, are mixed alike.
+    products, being linear, are mixed alike. The same mixture is the result.
     """
 
-    def __init__(self, chain: Chain, fixed: Tensor | None = None) -> None:
-        self.memory, self.top = chain.memory, len(chain.weights)
-        slots = 1 + max(1, chain.memory)
-        batch = len(chain.drive)
+    def __init__(self, chain: Chain, start: State | None) -> None:
+        super().__init__(chain)
+        self.slots, self.turn = 1 + chain.memory, 0
+        self.images, self.products = self.empty(self.slots), self.empty(self.slots)
+        self.gaps = self.empty(self.slots) if chain.memory else self.images
+        self.state, self.up, self.down = self.empty(), self.empty(), self.empty()
+        self.tables = np.zeros((self.batch if chain.memory else 0, self.slots, self.slots))
+        self.ledger = np.zeros((self.batch, 6))
+        self.ledger[:, 0] = np.arange(self.batch)
+        # From nothing to the first pass upwards everything changes.
+        self.ledger[:, 1] = 1.0 if start is None else 0.0
+        self.residuals = np.zeros((self.batch, 2))
+        self.found = self.empty()
+        self.refresh()
+        state, up = self.layers(self.state), self.layers(self.up)
+        up[0].copy_(chain.drive)
+        for layer in range(self.top + 1):
+            if layer > 0:
+                self._rise(state, up, layer)
+            if start is None:
+                self._settle(self.arrays["up"], layer, 0.0, self.arrays["state"])
+            else:
+                state[layer].copy_(start[layer])
 
-        def many() -> list[Tensor]:
-            shapes = [(slots, batch, width) for width in chain._widths()]
-            return [chain.drive.new_zeros(shape) for shape in shapes]
+    def _rise(self, state: Sequence[Tensor], up: Sequence[Tensor], layer: int) -> None:
+        weight, bias = self.chain.weights[layer - 1].mT, self.chain.biases[layer - 1]
+        torch.addmm(bias, state[layer - 1], weight, out=up[layer])
 
-        self.images, self.products = many(), many()
-        self.state, self.up = chain._zeros(), chain._zeros()
-        self.fixed = fixed
-        if fixed is not None:
-            self.up[0] = fixed
-        self.scales = np.ones((self.top + 1, batch))
-        self.turn, self.slots = 0, slots
-        if chain.memory:
-            self.gaps = many()
-            self.tables = np.zeros((self.top + 1, batch, slots, slots))
-            self.known, self.last = np.zeros(batch, np.int64), np.full(batch, np.inf)
-            self.weights = np.zeros((batch, slots))
+    def _settle(self, up: np.ndarray, layer: int, strength: float, out: np.ndarray) -> None:
+        loops.settle(up, self.arrays["down"], self.places[layer], strength, out)
 
-    def downwards(self) -> range:
-        return range(self.top - 1, -1, -1)
+    def sweep(self) -> None:
+        """Down and up."""
+        new, up = self.layers(self.images[self.turn]), self.layers(self.products[self.turn])
+        state, down, feedback = self.layers(self.state), self.layers(self.down), self.chain.feedback
+        below, fresh, rising = (self.arrays[name] for name in ("up", "images", "products"))
+        fresh, rising = fresh[self.turn], rising[self.turn]
+        for layer in range(self.top - 1, -1, -1):
+            above = new if layer + 1 < self.top else state
+            torch.mm(above[layer + 1], self.chain.weights[layer], out=down[layer])
+            self._settle(below, layer, feedback, fresh)
+        for layer in range(1, self.top + 1):
+            self._rise(new, up, layer)
+            self._settle(rising, layer, feedback if layer < self.top else 0.0, fresh)
+        if self.top == 0:
+            self._settle(below, 0, 0.0, fresh)
 
-    def upwards(self) -> range:
-        return range(1, self.top + 1)
-
-    def begin(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """Where the pass starts, with its products, and where its images and products go."""
-        fresh = [values[self.turn] for values in self.images]
-        rising = [values[self.turn] for values in self.products]
-        return self.state, self.up, fresh, rising
-
-    def proceed(self, residual: np.ndarray) -> None:
-        """After a pass: where the next one starts."""
-        turn, self.turn = self.turn, (self.turn + 1) % self.slots
-        if not self.memory:
-            self.state = [values[turn] for values in self.images]
-            self.up = [values[turn] for values in self.products]
-            if self.fixed is not None:
-                self.up[0] = self.fixed
-            return
-        for layer, images in enumerate(self.images):
-            loops.remember(
-                images[turn].numpy(), self.state[layer].numpy(), self.gaps[layer].numpy(),
-                turn, self.tables[layer],
-            )  # fmt: skip
-        loops.shares(self.tables, self.scales, turn, self.known, residual, self.last, self.weights)
-        for layer, images in enumerate(self.images):
-            loops.mix(images.numpy(), self.weights, self.state[layer].numpy())
-            if 0 < layer < self.top:
-                loops.mix(self.products[layer].numpy(), self.weights, self.up[layer].numpy())
-
-    def forget(self) -> None:
-        """What was remembered belongs to another map."""
-        if self.memory:
-            self.known[:] = 0
-
-
-class _Kept:
-    """Each sample as it was when it had converged, and when to stop."""
-
-    def __init__(self, batch: int, tol: float, max_steps: int) -> None:
-        self.tol, self.max_steps = tol, max_steps
-        self.steps, self.finite, self.finished = 0, True, False
-        self.done = np.zeros(batch, bool)
-        self.residual = np.zeros(batch)
-        self.layer: int | None = None
-        self.layers: list[Tensor] | None = None
-
-    def take(self, layers: list[Tensor], parts: np.ndarray) -> None:
-        """Set aside what has just converged; at the end, all the rest; parts (layers, batch)."""
-        self.steps += 1
-        residual = parts.max(0)
-        finite = self.finite = bool(np.isfinite(residual).all())
-        good = residual <= self.tol
-        self.finished = bool((good | self.done).all()) or not finite or self.steps == self.max_steps
-        new = ~self.done & (good | self.finished)
-        if new.all():
-            self.layers = layers
-        elif new.any():
-            if self.layers is None:
-                self.layers = [torch.empty_like(layer) for layer in layers]
-            rows = new.nonzero()[0]
-            for source, target in zip(layers, self.layers, strict=True):
-                loops.keep(source.numpy(), rows, target.numpy())
-        self.residual[new] = residual[new]
-        self.done |= good
-        if self.finished and not self.done.all():
-            self.layer = int(np.nan_to_num(parts, nan=np.inf).max(1).argmax())
-
-    def solution(self) -> Solution:
-        if self.layers is None:
-            raise AssertionError("a relaxation takes at least one step")
-        return Solution(
-            tuple(self.layers), self.steps, torch.from_numpy(self.residual),
-            status(bool(self.done.all()), self.finite), layer=self.layer,
+    def judge(self, tol: float, final: bool) -> tuple[int, bool]:
+        """How many samples go on, and whether all is finite."""
+        given = self.arrays
+        found = loops.advance(
+            given["images"], given["products"], given["gaps"], self.turn, given["state"],
+            given["up"], self.bounds, (tol, *self.chain.floors()), final, self.tables, self.ledger,
+            self.done, given["found"],
         )  # fmt: skip
+        self.turn = (self.turn + 1) % self.slots
+        self.residuals[self.ledger[:, 0].astype(np.int64)] = self.ledger[:, 3:5]
+        return found
+
+    def pack(self, remaining: int) -> None:
+        """Go on with the samples that have not converged."""
+        rows = self.kept(remaining) if self.done.any() else None
+        if rows is None:
+            return
+        self.images, self.products = (t.index_select(1, rows) for t in (self.images, self.products))
+        self.gaps = self.gaps.index_select(1, rows) if self.chain.memory else self.images
+        self.state, self.up = self.state.index_select(0, rows), self.up.index_select(0, rows)
+        self.down = torch.empty_like(self.state)
+        self.refresh()
+        self.ledger = self.ledger[rows.numpy()]
+        if self.chain.memory:
+            self.tables = self.tables[rows.numpy()]
+
+    def solution(self, steps: int, finite: bool) -> Solution:
+        return self.result(self.found, steps, finite, self.residuals)
+
+
+class _NudgedPhases(_Layout):
+    """Half passes of the shift, downwards first, as the nudge enters at the top.
+
+    With memory every layer's shift is then scaled so that together they make the energy smallest:
+    without, each pass adds only the next term of a geometric series.
+    """
+
+    def __init__(self, chain: Chain, pushes: list[Tensor | None], free: State) -> None:
+        super().__init__(chain)
+        self.center = torch.cat(free, 1) if self.top else free[0].contiguous()
+        self.image, self.drive = self.center, chain.drive
+        self.push = self.empty()
+        self.pushed = np.array([push is not None for push in pushes])
+        for part, push in zip(self.layers(self.push), pushes, strict=True):
+            if push is not None:
+                part.copy_(push)
+        self.heat = chain.feedback ** np.arange(-float(self.top), 1.0)
+        self.up, self.down = self.empty().zero_(), self.empty()
+        if not self.pushed[-1]:
+            self.layers(self.down)[-1].zero_()
+        self.shift, self.fresh, self.middle = self.empty().zero_(), self.empty(), self.empty()
+        self.found = self.empty(2)
+        self.ledger = np.zeros((self.batch, 3))
+        self.ledger[:, 0] = np.arange(self.batch)
+        self.residuals = np.zeros((self.batch, 2))
+        # From nothing to the first shift everything changes, where there is more than one layer.
+        first = 1 / NUDGE_SLACK if self.top else 0.0
+        self.changes = np.full((self.batch, self.top + 1, 2), first)
+        self.curves = np.full((self.batch, self.top + 1), -1.0)
+        self.refresh()
+        self._settle(self.top, "shift")
+
+    def _settle(self, layer: int, out: str) -> None:
+        strength, given = self.chain.feedback if layer < self.top else 0.0, self.arrays
+        loops.settle_shift(
+            given["image"], given["up"], given["down"], given["push"], self.places[layer],
+            strength, self.pushed[layer], given["middle"], given[out],
+        )  # fmt: skip
+
+    def sweep(self, downwards: bool) -> None:
+        """Half a pass."""
+        new, old = self.layers(self.fresh), self.layers(self.shift)
+        if downwards:
+            down = self.layers(self.down)
+            for layer in range(self.top - 1, -1, -1):
+                above = (new if layer + 1 < self.top else old)[layer + 1]
+                torch.mm(above, self.chain.weights[layer], out=down[layer])
+                self._settle(layer, "fresh")
+            return
+        up = self.layers(self.up)
+        for layer in range(1, self.top + 1):
+            below = (new if layer > 1 else old)[layer - 1]
+            torch.mm(below, self.chain.weights[layer - 1].mT, out=up[layer])
+            self._settle(layer, "fresh")
+
+    def judge(self, tol: float, downwards: bool, final: bool) -> tuple[int, bool, float]:
+        """How many samples go on, whether all is finite, and the largest drift of a center."""
+        given = self.arrays
+        found = loops.balance(
+            downwards, self.chain.memory > 0 and self.top > 0, given["fresh"], given["middle"],
+            given["shift"], given["center"], given["up"], given["down"], given["push"],
+            self.pushed, self.chain.feedback, self.heat, self.bounds,
+            (tol, *self.chain.floors(), NUDGE_SLACK), final, self.ledger, self.changes,
+            self.curves, self.done, given["found"],
+        )  # fmt: skip
+        self.residuals[self.ledger[:, 0].astype(np.int64)] = self.ledger[:, 1:]
+        return found
+
+    def pack(self, remaining: int) -> None:
+        """Go on with the samples that have not converged."""
+        rows = self.kept(remaining) if self.done.any() else None
+        if rows is None:
+            return
+        same = self.image is self.center
+        for name in ("center", "push", "up", "down", "shift", "fresh", "middle", "drive"):
+            setattr(self, name, getattr(self, name).index_select(0, rows))
+        self.image = self.center if same else self.image.index_select(0, rows)
+        self.refresh()
+        for name in ("ledger", "changes", "curves"):
+            setattr(self, name, getattr(self, name)[rows.numpy()])
+
+    def recentre(self) -> None:
+        """Around the middle of both phases from now on: its image is evaluated."""
+        self.center = self.middle.clone()
+        center, image = self.layers(self.center), torch.empty_like(self.center)
+        up, down = torch.empty_like(image), torch.empty_like(image)
+        rising, falling, chain = self.layers(up), self.layers(down), self.chain
+        rising[0].copy_(self.drive)
+        for layer in range(self.top + 1):
+            if layer > 0:
+                weight, bias = chain.weights[layer - 1].mT, chain.biases[layer - 1]
+                torch.addmm(bias, center[layer - 1], weight, out=rising[layer])
+            if layer < self.top:
+                torch.mm(center[layer + 1], chain.weights[layer], out=falling[layer])
+            strength = chain.feedback if layer < self.top else 0.0
+            loops.settle(up.numpy(), down.numpy(), self.places[layer], strength, image.numpy())
+        self.image = image
+        self.refresh()
+
+    def solution(self, steps: int, finite: bool) -> Solution:
+        found = self.result(self.found[0], steps, finite, self.residuals)
+        shift = tuple(part.contiguous() for part in self.layers(self.found[1]))
+        return found.but(shift=shift)

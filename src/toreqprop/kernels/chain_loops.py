@@ -1,4 +1,8 @@
-"""What Numba compiles for stacks of dense layers: the passes between two matrix products."""
+"""What Numba compiles for stacks of dense layers: all that is not a matrix product.
+
+A row of an array is a sample with all its layers side by side; layer l has the columns
+``bounds[l]:bounds[l + 1]``.
+"""
 
 from __future__ import annotations
 
@@ -13,142 +17,348 @@ from toreqprop.kernels.vectors import dot, squares
 
 
 @numba.njit(**OPTIONS)
-def settle(up, down, strength, out):  # type: ignore[no-untyped-def]
-    """``tanh(up + strength·down)``."""
+def settle(up, down, place, strength, out):  # type: ignore[no-untyped-def]
+    """``tanh(up + strength·down)`` of one layer."""
     factor = up.dtype.type(strength)
+    a, b = place
     for i in range(up.shape[0]):
-        above, below, row = down[i], up[i], out[i]
-        for j in range(row.shape[0]):
-            row[j] = tanh(below[j] + factor * above[j])
+        above, below, row = down[i, a:b], up[i, a:b], out[i, a:b]
+        if strength == 0:
+            for j in range(row.shape[0]):
+                row[j] = tanh(below[j])
+        else:
+            for j in range(row.shape[0]):
+                row[j] = tanh(below[j] + factor * above[j])
 
 
 @numba.njit(**OPTIONS)
-def measure(out, before, constants, residual, scale):  # type: ignore[no-untyped-def]
-    """The residual of one layer for each sample, and what it is relative to."""
-    rounding, floor, _ = constants
-    for i in range(out.shape[0]):
-        apart, square = squares(out[i], before[i])
-        gap, size = math.sqrt(apart), math.sqrt(square)
-        scale[i] = max(size, floor)
-        residual[i] = 0.0 if gap <= rounding * size else gap / scale[i]
+def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
+    """``‖new − old‖`` relative to ``‖new‖`` or the floor, and what it is relative to."""
+    apart, square = squares(new, old)
+    gap, size = math.sqrt(apart), math.sqrt(square)
+    scale = max(size, floor)
+    return (0.0 if gap <= rounding * size else gap / scale), scale
 
 
 @numba.njit(**OPTIONS)
-def settle_shift(image, up, down, push, strength, pushed, middle, half):  # type: ignore[no-untyped-def]
-    """Both images under ``u ± (up + strength·down − pushed·push)``, u that of ``image``."""
-    factor, share = up.dtype.type(strength), up.dtype.type(pushed)
-    total = np.empty(up.shape[1], up.dtype)
-    for i in range(up.shape[0]):
-        above, aside = down[i], push[i]
-        for j in range(total.shape[0]):
-            total[j] = share * aside[j] - factor * above[j]
-        _pair_image(image[i], total, up.dtype.type(1), up[i], middle[i], half[i])
+def _shares(table, slot, known, weights):  # type: ignore[no-untyped-def]
+    """What share of each remembered image makes the smallest residual (Anderson).
 
-
-@numba.njit(**OPTIONS)
-def measure_shift(  # type: ignore[no-untyped-def]
-    middle, center, half, before, constants, residual, drift, scale
-):
-    """As `measure`, of the shift, and in ``drift`` of the center."""
-    rounding, floor, slack = constants
-    for i in range(half.shape[0]):
-        turned, reached = squares(half[i], before[i])
-        drifting, square = squares(middle[i], center[i])
-        turn, reach = math.sqrt(turned), math.sqrt(reached)
-        away, size = math.sqrt(drifting), math.sqrt(square)
-        drift[i] = 0.0 if away <= rounding * size else away / max(size, floor)
-        scale[i] = slack * reach
-        residual[i] = 0.0 if turn <= rounding * reach else turn / scale[i]
-
-
-@numba.njit(**OPTIONS)
-def keep(source, rows, target):  # type: ignore[no-untyped-def]
-    """Copy these rows."""
-    for k in range(rows.shape[0]):
-        _copy(source[rows[k]], target[rows[k]])
-
-
-@numba.njit(**OPTIONS)
-def remember(image, before, gaps, slot, products):  # type: ignore[no-untyped-def]
-    """Write ``image − before`` into ``gaps[slot]`` and its products with all gaps into
-    ``products`` (batch, slots, slots)."""
-    slots = gaps.shape[0]
-    for i in range(image.shape[0]):
-        new, after, origin = gaps[slot, i], image[i], before[i]
-        for j in range(new.shape[0]):
-            new[j] = after[j] - origin[j]
-        for other in range(slots):
-            value = dot(new, gaps[other, i])
-            products[i, slot, other] = value
-            products[i, other, slot] = value
-
-
-@numba.njit(**OPTIONS)
-def shares(products, scales, slot, known, residual, last, weights):  # type: ignore[no-untyped-def]
-    """Of each sample, what share of each remembered image makes the smallest residual.
-
-    ``products`` (layers, batch, slots, slots) are those of gaps, ``scales`` (layers, batch) what a
-    layer's gap is relative to. ``known`` counts the slots in use before this one, for each sample;
-    it is forgotten where the residual has grown since ``last``. ``weights`` (batch, slots) sum to
-    one.
+    ``table`` has the products of residuals, ``known`` counts the slots in use before this one.
+    The shares sum to one.
     """
-    layers, batch, slots, _ = products.shape
-    for i in range(batch):
-        for k in range(slots):
-            weights[i, k] = 0
-        weights[i, slot] = 1
-        if not residual[i] <= 2 * last[i]:
-            known[i] = 0
-        last[i] = residual[i]
-        count = min(known[i], slots - 1)
-        known[i] += 1
-        if count == 0:
-            continue
-        one = (slot - 1) % slots
-        two = (slot - 2) % slots
-        a = b = c = p = q = own = 0.0
-        for layer in range(layers):
-            scale = scales[layer, i]
-            if not scale > 0:
-                continue
-            unit = 1.0 / (scale * scale)
-            table = products[layer, i]
-            own += unit * table[slot, slot]
-            near = table[slot, slot] - table[slot, one]
-            p += unit * near
-            a += unit * (near - table[slot, one] + table[one, one])
-            if count > 1:
-                far = table[slot, slot] - table[slot, two]
-                q += unit * far
-                c += unit * (far - table[slot, two] + table[two, two])
-                b += unit * (near - table[slot, two] + table[one, two])
-        ridge = 1e-6 * (a + c) + 1e-30
-        a += ridge
-        c += ridge
-        first, second = p / a, 0.0
-        if count > 1:
-            whole = a * c - b * b
-            if whole > 1e-6 * a * c:
-                first, second = (p * c - q * b) / whole, (q * a - p * b) / whole
-        if not (abs(first) < 1e3 and abs(second) < 1e3):
-            first = second = 0.0
-        weights[i, slot] = 1 - first - second
-        weights[i, one] = first
-        if slots > 2:
-            weights[i, two] = second
+    slots = weights.shape[0]
+    weights[:] = 0
+    weights[slot] = 1
+    count = min(known, slots - 1)
+    if count == 0:
+        return
+    one, two = (slot - 1) % slots, (slot - 2) % slots
+    p = table[slot, slot] - table[slot, one]
+    a = p - table[slot, one] + table[one, one]
+    q = b = c = 0.0
+    if count > 1:
+        q = table[slot, slot] - table[slot, two]
+        c = q - table[slot, two] + table[two, two]
+        b = p - table[slot, two] + table[one, two]
+    ridge = 1e-6 * (a + c) + 1e-30
+    a += ridge
+    c += ridge
+    first, second = p / a, 0.0
+    if count > 1:
+        whole = a * c - b * b
+        if whole > 1e-6 * a * c:
+            first, second = (p * c - q * b) / whole, (q * a - p * b) / whole
+    if not (abs(first) < 1e3 and abs(second) < 1e3):
+        first = second = 0.0
+    weights[slot] = 1 - first - second
+    weights[one] = first
+    if slots > 2:
+        weights[two] = second
 
 
 @numba.njit(**OPTIONS)
-def mix(images, weights, out):  # type: ignore[no-untyped-def]
-    """``Σ_k w_k·images_k`` for each sample, ``images`` (slots, batch, width)."""
-    slots = images.shape[0]
-    kind = images.dtype.type
-    for i in range(out.shape[0]):
-        row, first, factor = out[i], images[0, i], kind(weights[i, 0])
-        for j in range(row.shape[0]):
-            row[j] = factor * first[j]
-        for k in range(1, slots):
-            other, factor = images[k, i], kind(weights[i, k])
-            if factor != 0:
+def _mixed(table, weights):  # type: ignore[no-untyped-def]
+    """The length of the mixture of residuals of which ``table`` has the products."""
+    total = 0.0
+    for k in range(weights.shape[0]):
+        for m in range(weights.shape[0]):
+            if weights[k] != 0 and weights[m] != 0:
+                total += weights[k] * weights[m] * table[k, m]
+    return math.sqrt(max(total, 0.0))
+
+
+@numba.njit(**OPTIONS)
+def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
+    """``Σ_k w_k·images_k`` in the columns from a to b."""
+    kind = out.dtype.type
+    first, factor = images[0, i, a:b], kind(weights[0])
+    for j in range(out.shape[0]):
+        out[j] = factor * first[j]
+    for k in range(1, weights.shape[0]):
+        factor = kind(weights[k])
+        if factor != 0:
+            other = images[k, i, a:b]
+            for j in range(out.shape[0]):
+                out[j] += factor * other[j]
+
+
+@numba.njit(**OPTIONS)
+def advance(  # type: ignore[no-untyped-def]
+    images, products, gaps, slot, state, up, bounds, constants, final, tables, ledger, done, result
+):
+    """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
+
+    The residual of a sample is its largest change in a layer, or that of the mixture that goes on,
+    times the larger of the last two rates at which changes have shrunk: what another pass would
+    change. Columns of ``ledger``: the sample's place in ``result``, its last change, how many slots
+    it knows, its residual, the layer of its largest change, the last rate. Returns how many samples
+    go on, and whether all is finite.
+    """
+    tol, rounding, floor = constants
+    layers, slots = bounds.shape[0] - 1, images.shape[0]
+    edge = images.dtype.type(1) - images.dtype.type(np.finfo(images.dtype).eps)
+    weights, unit = np.zeros(slots), np.zeros(layers)
+    weights[slot] = 1
+    remaining, finite = 0, True
+    for i in range(state.shape[0]):
+        if done[i]:
+            continue
+        image, before, own = images[slot, i], state[i], ledger[i]
+        change, where = 0.0, 0.0
+        for layer in range(layers):
+            a, b = bounds[layer], bounds[layer + 1]
+            size = floor * math.sqrt(b - a)
+            relative, scale = _layer_change(image[a:b], before[a:b], rounding, size)
+            unit[layer] = 1 / (scale * scale)
+            if not relative <= change:
+                change, where = relative, float(layer)
+        last, left = own[1], change
+        if not math.isfinite(change):
+            finite = False
+        if slots > 1:
+            if not change <= 2 * last and last > 0:
+                own[2] = 0
+            gap, table = gaps[slot, i], tables[i]
+            for j in range(gap.shape[0]):
+                gap[j] = image[j] - before[j]
+            for k in range(min(int(own[2]), slots - 1) + 1):
+                other = (slot - k) % slots
+                value = 0.0
+                for layer in range(layers):
+                    a, b = bounds[layer], bounds[layer + 1]
+                    value += unit[layer] * dot(gap[a:b], gaps[other, i, a:b])
+                table[slot, other] = value
+                table[other, slot] = value
+            _shares(table, slot, int(own[2]), weights)
+            left = min(left, _mixed(table, weights))
+            own[2] += 1
+        rate = min(1.0, change / last) if last > 0 else 1.0
+        own[1], own[3], own[4] = change, left * max(rate, own[5]), where
+        own[5] = rate
+        good = own[3] <= tol
+        if good or final or not finite:
+            done[i] = good
+            out = result[int(own[0])]
+            if good:
+                _mix(images, i, weights, 0, image.shape[0], out)
+                for j in range(out.shape[0]):
+                    out[j] = min(max(out[j], -edge), edge)
+            else:
+                _copy(image, out)
+            continue
+        remaining += 1
+        if layers > 1:
+            a, b = bounds[1], bounds[layers - 1]
+            _mix(images, i, weights, 0, image.shape[0], before)
+            _mix(products, i, weights, a, b, up[i, a:b])
+    if not finite:
+        for i in range(state.shape[0]):
+            if not done[i]:
+                _copy(images[slot, i], result[int(ledger[i, 0])])
+    return remaining, finite
+
+
+@numba.njit(**OPTIONS)
+def settle_shift(image, up, down, push, place, strength, pushed, middle, half):  # type: ignore[no-untyped-def]
+    """Both images of one layer under ``u ± (up + strength·down − push)``, u that of ``image``."""
+    factor = up.dtype.type(strength)
+    a, b = place
+    total = np.empty(b - a, up.dtype)
+    for i in range(up.shape[0]):
+        above, aside = down[i, a:b], push[i, a:b]
+        if pushed and strength != 0:
+            for j in range(total.shape[0]):
+                total[j] = aside[j] - factor * above[j]
+        elif pushed:
+            for j in range(total.shape[0]):
+                total[j] = aside[j]
+        else:
+            for j in range(total.shape[0]):
+                total[j] = -factor * above[j]
+        _pair_image(
+            image[i, a:b], total, up.dtype.type(1), up[i, a:b], middle[i, a:b], half[i, a:b]
+        )
+
+
+@numba.njit(**OPTIONS)
+def _against(shift, up, down, push, strength, pushed, work):  # type: ignore[no-untyped-def]
+    """``⟨d, u⟩`` of a shift d and the preactivation u it is the image of."""
+    factor = shift.dtype.type(strength)
+    work = work[: shift.shape[0]]
+    if strength != 0:
+        for j in range(work.shape[0]):
+            work[j] = up[j] + factor * down[j]
+    else:
+        for j in range(work.shape[0]):
+            work[j] = up[j]
+    if pushed:
+        for j in range(work.shape[0]):
+            work[j] -= push[j]
+    return dot(work, shift)
+
+
+@numba.njit(**OPTIONS)
+def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
+    """The factor of each layer's shift that makes the energy of the shifts smallest.
+
+    ``½Σ t_l a_l² own_l − Σ t_l a_l a_{l−1} joint_l + Σ t_l a_l force_l``, t_l the temperatures
+    ``heat``: a symmetric tridiagonal system, in units of its diagonal. All are one where it has no
+    minimum, or one that is far away; and at the equilibrium, as ``own`` is that of the shift's own
+    preactivation, not of its linearisation.
+    """
+    layers = own.shape[0]
+    pivot, right = np.empty(layers), np.empty(layers)
+    for layer in range(layers):
+        found[layer] = 1.0
+    for layer in range(layers):
+        live = own[layer] > _TINY
+        pivot[layer] = 1.0
+        right[layer] = -force[layer] * math.sqrt(heat[layer] / own[layer]) if live else 0.0
+        if layer == 0 or not live or not own[layer - 1] > _TINY:
+            continue
+        beside = math.sqrt(heat[layer] / heat[layer - 1] / own[layer] / own[layer - 1])
+        beside *= -joint[layer]
+        pivot[layer] -= beside * beside / pivot[layer - 1]
+        right[layer] -= beside * right[layer - 1] / pivot[layer - 1]
+        if not pivot[layer] > 1e-3:
+            return
+    after = 0.0
+    for layer in range(layers - 1, -1, -1):
+        value = right[layer]
+        if layer + 1 < layers and own[layer + 1] > _TINY and own[layer] > _TINY:
+            beside = math.sqrt(heat[layer + 1] / heat[layer] / own[layer + 1] / own[layer])
+            value += beside * joint[layer + 1] * after
+        after = value / pivot[layer]
+        right[layer] = after
+    for layer in range(layers):
+        if own[layer] > _TINY:
+            value = right[layer] / math.sqrt(heat[layer] * own[layer])
+            if not 0.2 < value < 5:
+                found[:] = 1.0
+                return
+            found[layer] = value
+
+
+_TINY = 1e-30
+
+
+@numba.njit(**OPTIONS)
+def balance(  # type: ignore[no-untyped-def]
+    downwards, accelerated, fresh, middle, shift, center, up, down, push, pushed, strength, heat,
+    bounds, constants, final, ledger, changes, curves, done, results,
+):  # fmt: skip
+    """After half a pass from ``shift`` to ``fresh``: scaled, what has converged, the next start.
+
+    ``down`` has the products with ``fresh`` after half a pass ``downwards``, else ``up``; they are
+    scaled with it. ``changes`` (samples, layers, 2) has the last change of each layer and that
+    before it, ``curves`` (samples, layers) what `_against` found, negative where it has not been
+    asked. A sample's residual is its largest last change times the root of the
+    largest rate at which a layer's changes shrink: what the next half pass would change; or, where
+    that is small enough, how far its center has drifted. Columns of ``ledger``: place in
+    ``results``, residual, layer. Returns how many samples go on, whether all is finite, and the
+    largest drift.
+    """
+    tol, rounding, floor, slack = constants
+    layers = bounds.shape[0] - 1
+    own, joint, force = np.zeros(layers), np.zeros(layers), np.zeros(layers)
+    factors, work = np.ones(layers), np.empty(fresh.shape[1], fresh.dtype)
+    remaining, finite, drifted = 0, True, 0.0
+    skipped = layers - 1 if downwards else 0
+    products = down if downwards else up
+    for i in range(fresh.shape[0]):
+        if done[i]:
+            continue
+        a, b = bounds[skipped], bounds[skipped + 1]
+        _copy(shift[i, a:b], fresh[i, a:b])
+        if accelerated:
+            for layer in range(layers):
+                a, b = bounds[layer], bounds[layer + 1]
+                row = fresh[i, a:b]
+                force[layer] = dot(row, push[i, a:b]) if pushed[layer] else 0.0
+                if layer != skipped:
+                    above = strength if layer + 1 < layers else 0.0
+                    own[layer] = _against(
+                        row, up[i, a:b], down[i, a:b], push[i, a:b], above, pushed[layer], work
+                    )
+                elif curves[i, layer] < 0:
+                    own[layer] = -force[layer]
+                else:
+                    own[layer] = curves[i, layer]
+                if downwards and layer + 1 < layers:
+                    joint[layer + 1] = dot(row, products[i, a:b])
+                elif not downwards and layer > 0:
+                    joint[layer] = dot(row, products[i, a:b])
+            _amplitudes(own, joint, force, heat, factors)
+            for layer in range(layers):
+                curves[i, layer] = own[layer] * factors[layer] * factors[layer]
+        worst, rate, drift, where = 0.0, 0.0, 0.0, 0.0
+        for layer in range(layers):
+            a, b = bounds[layer], bounds[layer + 1]
+            row = fresh[i, a:b]
+            if factors[layer] != 1:
+                factor = row.dtype.type(factors[layer])
                 for j in range(row.shape[0]):
-                    row[j] += factor * other[j]
+                    row[j] *= factor
+                beside = layer - 1 if downwards else layer + 1
+                if 0 <= beside < layers:
+                    known = products[i, bounds[beside] : bounds[beside + 1]]
+                    for j in range(known.shape[0]):
+                        known[j] *= factor
+            change, _ = _layer_change(row, shift[i, a:b], rounding, 0.0)
+            change /= slack
+            if layer != skipped:
+                changes[i, layer, 1] = changes[i, layer, 0]
+                changes[i, layer, 0] = change
+            change = max(change, changes[i, layer, 0])
+            if not change <= worst:
+                worst, where = change, float(layer)
+            before = changes[i, layer, 1]
+            rate = max(rate, min(1.0, changes[i, layer, 0] / before) if before > 0 else 0.0)
+        left = worst * math.sqrt(rate)
+        if not left > tol:
+            for layer in range(layers):
+                a, b = bounds[layer], bounds[layer + 1]
+                size = floor * math.sqrt(b - a)
+                away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
+                drift = away if not away <= drift else drift
+        ledger[i, 1] = max(left, drift)
+        ledger[i, 2] = where
+        if not math.isfinite(worst + drift):
+            ledger[i, 1] = np.nan
+            finite = False
+        good = ledger[i, 1] <= tol
+        if good or final or not finite:
+            done[i] = good
+            _copy(middle[i], results[0, int(ledger[i, 0])])
+            _copy(fresh[i], results[1, int(ledger[i, 0])])
+            continue
+        remaining += 1
+        drifted = max(drifted, drift)
+        _copy(fresh[i], shift[i])
+    if not finite:
+        for i in range(fresh.shape[0]):
+            if not done[i]:
+                _copy(middle[i], results[0, int(ledger[i, 0])])
+                _copy(fresh[i], results[1, int(ledger[i, 0])])
+    return remaining, finite, drifted

@@ -1,7 +1,8 @@
-"""The norm of a symmetric matrix by a few products with vectors, compiled.
+"""The norm of a matrix by a few products with vectors, compiled.
 
-Lanczos with full reorthogonalisation. The value comes from below; how far below depends on the
-start, which `energies.TightBall` keeps warm.
+Lanczos with full reorthogonalisation where it is symmetric, and what blocks of vectors need between
+their products else. The value comes from below; how far below depends on the start, which
+`energies.TightBall` keeps warm.
 """
 
 from __future__ import annotations
@@ -104,6 +105,46 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     for j in range(n):
         left[j] = sign * right[j]
     return abs(values[at])
+
+
+@numba.njit(**OPTIONS)
+def extend_basis(basis, known, images):  # type: ignore[no-untyped-def]
+    """Write ``images`` behind the first ``known`` rows of ``basis``, orthonormal to all before.
+
+    Rows of which nothing is left become zero.
+    """
+    for k in range(images.shape[0]):
+        row = basis[known + k]
+        for j in range(row.shape[0]):
+            row[j] = images[k, j]
+        _cleared(row, basis, known + k)
+
+
+@numba.njit(**OPTIONS)
+def best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
+    """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones.
+
+    As `energies.singular_block.largest_singular` says.
+    """
+    count, size = basis.shape[0], right.shape[0]
+    gram = np.empty((count, count))
+    for k in range(count):
+        for m in range(k + 1):
+            gram[k, m] = dot(products[k], products[m])
+            gram[m, k] = gram[k, m]
+    left[:] = 0
+    right[:] = 0
+    if not np.isfinite(gram).all():
+        return np.nan
+    values, vectors = np.linalg.eigh(gram)
+    largest = math.sqrt(max(values[count - 1], 0.0))
+    _combined(basis, vectors[:, count - 1].copy(), count, left)
+    for k in range(size):
+        at = count - 1 - k
+        length = math.sqrt(max(values[at], 0.0))
+        if length > 1e-6 * largest:
+            _combined(products, vectors[:, at] / length, count, right[k])
+    return largest
 
 
 @numba.njit(**OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import torch
@@ -105,6 +106,17 @@ def convolution_balls(
     if bound == "proven":
         return [ConvolutionBall(radius)]
     return [TightConvolutionBall(radius, shape, size)]
+
+
+@torch.no_grad()
+def proofs(model: nn.Module) -> Iterator[tuple[str, float, bool]]:
+    """Every weight in a `TightBall`: its name, its radius, and whether its norm is below for
+    certain."""
+    for name, module in model.named_modules():
+        if isinstance(module, Constrained):
+            for ball in module.constraints:
+                if isinstance(ball, TightBall):
+                    yield name, ball.radius, ball.proven(module.weight)
 
 
 def constrained(layer: nn.Linear | nn.Conv2d, *constraints: nn.Module) -> nn.Module:

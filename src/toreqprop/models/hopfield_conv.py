@@ -60,7 +60,7 @@ class HopfieldConvNet(EquilibriumModel):
         spectral_norm: keep the kernels between layers so weak that the plain map contracts with
             factor ``radius`` (under max pooling above the first layer only its pieces do).
         radius: that contraction factor.
-        bound: how the kernels' norms are kept: "proven" or "tight", as in `LoopedMLP`.
+        bound: how the kernels' norms are kept: "tight" or "proven", as in `LoopedMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
         gradient: see `EquilibriumModel`; under max pooling above the first layer the default nudge
             is `NUDGE_AT_KINKS`, as a stronger one makes other pixels win.
@@ -81,7 +81,7 @@ class HopfieldConvNet(EquilibriumModel):
         feedback: float = 0.1,
         spectral_norm: bool = True,
         radius: float = 0.95,
-        bound: Bound = "proven",
+        bound: Bound = "tight",
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float | None = None,

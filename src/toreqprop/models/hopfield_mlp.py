@@ -29,7 +29,7 @@ from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
 
 Output = Literal["readout", "free"]
-Start = Literal["random", "identity"]
+Start = Literal["orthogonal", "random", "identity"]
 
 
 class HopfieldMLP(EquilibriumModel):
@@ -44,8 +44,10 @@ class HopfieldMLP(EquilibriumModel):
         spectral_norm: keep the couplings between layers so weak that the plain map contracts with
             factor ``radius``; Gauss-Seidel sweeps settle without it, but then nothing is certified.
         radius: that contraction factor.
-        bound: how the couplings' norms are kept: "proven", "tight" or "exact", as in `LoopedMLP`.
-        start: "random" couplings, or "identity": then a signal crosses any number of layers.
+        bound: how the couplings' norms are kept: "tight", "proven" or "exact", as in `LoopedMLP`.
+        start: "orthogonal" couplings between hidden layers, through which a signal fades little,
+            "random" ones, which pass on about half of it, or "identity": then it crosses any number
+            of layers.
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
             in a norm that weights the layers.
@@ -63,9 +65,9 @@ class HopfieldMLP(EquilibriumModel):
         output: Output = "readout",
         spectral_norm: bool = True,
         radius: float = 0.95,
-        bound: Bound = "proven",
-        start: Start = "random",
-        feedback: float = 1.0,
+        bound: Bound = "tight",
+        start: Start = "orthogonal",
+        feedback: float = 0.3,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float | None = None,
@@ -75,7 +77,7 @@ class HopfieldMLP(EquilibriumModel):
     ) -> None:
         sizes = checks.sizes("sizes", sizes, 3, "[784, 1024, 10] (inputs, hidden, outputs)")
         checks.choice("output", output, ("readout", "free"))
-        checks.choice("start", start, ("random", "identity"))
+        checks.choice("start", start, get_args(Start))
         checks.flag("spectral_norm", spectral_norm)
         checks.choice("bound", bound, get_args(Bound))
         checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
@@ -104,13 +106,16 @@ class HopfieldMLP(EquilibriumModel):
         with drawing_from(generator):
             linear = [nn.Linear(below, above) for below, above in itertools.pairwise(free)]
             self.readout = nn.Linear(free[-1], self.sizes[-1]) if output == "readout" else None
+            if start == "orthogonal":
+                for layer in linear[1 : len(sizes) - 2]:  # between hidden layers
+                    nn.init.orthogonal_(layer.weight)
         self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
         self.layers = nn.ModuleList(linear[:1])
         for layer in linear[1:]:
             shape = tuple(layer.weight.shape)
             limits = balls(bound, radius * edge, shape) if spectral_norm else []
-            if start == "random":
+            if start != "identity":
                 self.layers.append(constrained(layer, *limits))
                 continue
             rate = 1.0 / len(linear)

@@ -34,9 +34,10 @@ class LoopedMLP(EquilibriumModel):
         spectral_norm: keep ``‖W_rec‖₂ ≤ radius``.
         radius: below one the equilibrium exists, is unique, and is found. A small one means few
             steps per relaxation, one near 1 more recurrence.
-        bound: how that is done: "proven" divides by a cheap upper bound of the norm, several times
-            too large for dense weights; "tight" keeps the norm itself within 3 % of the radius, by
-            an estimate (see `TightBall`); "exact" computes it at every step.
+        bound: how that is done: "tight" keeps the norm itself within 3 % of the radius, by an
+            estimate that is proven now and then and by `certify` (see `TightBall`); "proven"
+            divides by a cheap upper bound of the norm, several times too large for dense weights,
+            so that little recurs; "exact" computes it at every step.
         symmetric: keep ``W_rec`` symmetric, so that an energy exists.
         gain: factor of the readout. States are bounded by one, so that confident outputs need
             large weights, which weight decay holds back; a gain of 10 or so frees them.
@@ -54,7 +55,7 @@ class LoopedMLP(EquilibriumModel):
         *,
         spectral_norm: bool = True,
         radius: float = 0.3,
-        bound: Bound = "proven",
+        bound: Bound = "tight",
         symmetric: bool = True,
         gain: float = 1.0,
         gradient: GradientEstimator | None = None,

@@ -202,7 +202,7 @@ _REMEDIES: list[tuple[tuple[type[nn.Module], ...], str]] = [
     ((nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm), _NORMALISED),
     (
         (nn.modules.dropout._DropoutNd,),
-        "neurons that settle cannot be drawn anew at every step; put it in front of the first "
+        "neurons that settle cannot be redrawn at every step; put it in front of the first "
         "layer, behind the last, or leave it out",
     ),
     (

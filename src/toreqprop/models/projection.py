@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.errors import InvalidInputError
+from toreqprop.models.constrained import weight_and_bias
 from toreqprop.models.hopfield_mlp import HopfieldMLP
 from toreqprop.models.looped_mlp import LoopedMLP
 
@@ -31,10 +33,10 @@ def project_(model: LoopedMLP | HopfieldMLP, radius: float) -> float:
         raise InvalidInputError(
             "This model keeps its norm by itself: build it with spectral_norm=False to project it."
         )
-    couplings = (
+    couplings: list[Tensor] = (
         [model.recurrent.raw]
         if isinstance(model, LoopedMLP)
-        else [layer.weight for layer in list(model.layers)[1:]]
+        else [weight_and_bias(layer)[0] for layer in list(model.layers)[1:]]
     )
     factor = min(1.0, radius / max(model.lipschitz(), torch.finfo(torch.float64).tiny))
     if factor < 1:

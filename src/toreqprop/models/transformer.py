@@ -13,6 +13,7 @@ from toreqprop.energies import (
     AttentionEnergy,
     AttentionField,
     AttentionStackField,
+    Bound,
     IdentityCoupling,
     Params,
     StackEnergy,
@@ -26,12 +27,13 @@ from toreqprop.models.attention_blocks import (
     EnergyAttention,
     EnergyBlock,
     FieldBlock,
+    Limit,
     bounded_linear,
 )
 from toreqprop.models.base import EquilibriumModel, OnFailure
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
-from toreqprop.solvers import FixedPoint, GaussSeidel, Solver
+from toreqprop.solvers import Anderson, FixedPoint, GaussSeidel, Solver
 
 Variant = Literal["energy", "attention", "stacked"]
 
@@ -55,6 +57,7 @@ class EquilibriumTransformer(EquilibriumModel):
             in disguise.
         radius: bound on the spectral norms of the projections (``W_q``, ``W_k`` and, where there
             are any, ``W_v``, ``W_u``) and of the ``W`` between layers.
+        bound: how they are kept: "tight", "proven" or "exact", as in `LoopedMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
@@ -72,7 +75,8 @@ class EquilibriumTransformer(EquilibriumModel):
         heads: int = 2,
         causal: bool = False,
         feedback: float = 0.2,
-        radius: float = 1.0,
+        radius: float = 0.7,
+        bound: Bound = "tight",
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float | None = None,
@@ -87,6 +91,7 @@ class EquilibriumTransformer(EquilibriumModel):
             checks.whole_number(name, size, 1)
         checks.flag("causal", causal)
         radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
+        checks.choice("bound", bound, get_args(Bound))
         _check_variant(variant, layers, causal, feedback)
         if width % heads:
             raise InvalidInputError(f"width must be a multiple of heads, got {width} and {heads}.")
@@ -104,25 +109,28 @@ class EquilibriumTransformer(EquilibriumModel):
         self.variant: Variant = variant
         self.layers, self.width, self.heads = layers, width, heads
         self.causal, self.feedback, self.radius = causal, feedback, radius
+        self.bound: Bound = bound
         with drawing_from(generator):
             self._build(field)
 
     def _build(self, field: VectorField) -> None:
         """The parameters, drawn in this order."""
-        width, heads, max_length, radius = self.width, self.heads, self.max_length, self.radius
+        width, heads, max_length = self.width, self.heads, self.max_length
+        limit = Limit(self.radius, self.bound)
         self.embedding = nn.Embedding(self.vocab_size, width)
         self.position = nn.Parameter(torch.randn(max_length, width) * EMBEDDING_SCALE)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_SCALE)
         make = {
-            AttentionEnergy: lambda: EnergyAttention(width, heads, max_length, radius),
-            AttentionField: lambda: Attention(width, heads, max_length, radius),
-            StackEnergy: lambda: EnergyBlock(width, heads, max_length, radius),
-            AttentionStackField: lambda: FieldBlock(width, heads, max_length, radius),
+            AttentionEnergy: lambda: EnergyAttention(width, heads, max_length, limit),
+            AttentionField: lambda: Attention(width, heads, max_length, limit),
+            StackEnergy: lambda: EnergyBlock(width, heads, max_length, limit),
+            AttentionStackField: lambda: FieldBlock(width, heads, max_length, limit),
         }[type(field)]
         count = self.layers - isinstance(field, StackEnergy)
         self.blocks = nn.ModuleList(make() for _ in range(count))
         top_down = self.layers - 1 if self.variant == "stacked" and self.feedback > 0 else 0
-        self.top_down = nn.ModuleList(bounded_linear(width, self.feedback) for _ in range(top_down))
+        down = Limit(self.feedback, self.bound)
+        self.top_down = nn.ModuleList(bounded_linear(width, down) for _ in range(top_down))
         self.readout = nn.Linear(width, self.vocab_size)
 
     def field_input(self, x: Tensor) -> Tensor:
@@ -213,9 +221,12 @@ def _deep(heads: int, layers: int, feedback: float) -> StackEnergy:
 
 
 def _solver(field: VectorField) -> Solver:
-    """Sweeps where they descend, plain steps where feedback is a small part, damped ones else."""
+    """Sweeps where they descend, plain steps where feedback is a small part, extrapolated ones
+    where there is an energy, damped ones else."""
     if isinstance(field, StackEnergy):
-        return GaussSeidel()
+        return GaussSeidel(order="sequential")
+    if isinstance(field, AttentionEnergy):
+        return Anderson(memory=2)
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 

@@ -192,21 +192,22 @@ const Play = (() => {
   /* One sentence, also for those who listen. */
   function speak() {
     const steps = view.since === 1 ? "one step" : `${view.since} steps`;
+    const settled = view.since === 1 ? "Settled already" : `Settled in ${steps}`; // a change of tab is no new start
     const away = view.residual > 1e-2 ? view.residual.toFixed(2) : Drawing.short(view.residual);
     if (view.residual >= TOL) {
       return say(`It does not settle: after ${steps} neurons still change by ${away} of their activity.`);
     }
-    if (view.tab === "hide") return say(`Settled in ${steps}.`);
+    if (view.tab === "hide") return say(`${settled}.`);
     const chances = Engine.softmax(Engine.readout(net(), view.state));
     const best = chances.indexOf(Math.max(...chances));
     const answer = `${net().data.labels[best]} (${percent(chances[best])})`;
     const lost = view.tab === "hurt" && view.dead ? view.dead.reduce((a, b) => a + b, 0) : 0;
-    if (lost) return say(`Settled in ${steps} without ${lost} of ${net().n} neurons. The answer is ${answer}.`);
+    if (lost) return say(`${settled} without ${lost} of ${net().n} neurons. The answer is ${answer}.`);
     if (view.tab === "hurt" && view.anchor) {
       const far = Engine.norm(view.state.map((v, i) => v - view.anchor[i]));
       return say(`Back in ${steps}, ${far < 1e-15 ? "exactly" : `within ${far.toExponential(0)} of`} where it was. The answer is ${answer}.`);
     }
-    return say(`Settled in ${steps}. The answer is ${answer}.`);
+    return say(`${settled}. The answer is ${answer}.`);
   }
 
   function say(sentence) {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Iterator
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from toreqprop import checks
+from toreqprop.energies import Bound
 from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import EquilibriumModel, LoopedMLP, ResistiveMLP
@@ -25,7 +28,8 @@ from toreqprop.table_defaults import CLASSES, TableDefaults
 
 _LEFT_OPEN = {
     "hidden_size": "hidden", "learning_rate": "learning_rate", "alpha": "alpha",
-    "max_iter": "epochs",
+    "max_iter": "epochs", "schedule": "schedule", "label_smoothing": "label_smoothing",
+    "bound": "bound",
 }  # fmt: skip
 """Parameters that may be None, and what they are called among the defaults."""
 
@@ -35,9 +39,8 @@ FLOATS = (np.float64, np.float32)
 class EqPropEstimator(BaseEstimator):
     """What classifier and regressor share: parameters, the training loop, early stopping.
 
-    The defaults are those of every small table (`toreqprop.table_defaults`): ``hidden_size``,
-    ``learning_rate``, ``alpha`` and ``max_iter`` left at None are what was chosen for classes, or
-    for numbers.
+    The defaults are those of every small table (`toreqprop.table_defaults`): parameters left at
+    None are what was chosen for classes, or for numbers.
     """
 
     _defaults: ClassVar[TableDefaults]
@@ -50,6 +53,8 @@ class EqPropEstimator(BaseEstimator):
         radius: float = CLASSES.radius,
         learning_rate: float | None = None,
         alpha: float | None = None,
+        schedule: str | None = None,
+        label_smoothing: float | None = None,
         batch_size: int | str = "auto",
         max_iter: int | None = None,
         tol: float = 1e-4,
@@ -62,12 +67,15 @@ class EqPropEstimator(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
         network: str = "looped",
+        bound: str | None = None,
     ) -> None:
         self.hidden_size = hidden_size
         self.beta = beta
         self.radius = radius
         self.learning_rate = learning_rate
         self.alpha = alpha
+        self.schedule = schedule
+        self.label_smoothing = label_smoothing
         self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
@@ -80,6 +88,7 @@ class EqPropEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.network = network
+        self.bound = bound
 
     # What differs between the two ---------------------------------------------------------
 
@@ -99,10 +108,17 @@ class EqPropEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         checks.choice("network", self.network, ("looped", "resistive"))
+        checks.choice("bound", self._setting("bound"), get_args(Bound))
         for name in ("hidden_size", "max_iter", "n_iter_no_change"):
             checks.whole_number(name, self._setting(name), 1)
+        checks.choice("schedule", self._setting("schedule"), ("constant", "cosine"))
         for name in ("alpha", "tol"):
             checks.number(name, self._setting(name), 0)
+        smoothing = self._setting("label_smoothing")
+        if checks.number("label_smoothing", smoothing, 0, typical="0.1") > 1:
+            raise InvalidInputError(
+                f"label_smoothing must be from 0 to 1, got {checks.shown(smoothing)}. Typical: 0.1."
+            )
         for name in ("learning_rate", "beta", "radius", "relaxation_tol"):
             checks.number(name, self._setting(name), 0, above=True)
         if not (isinstance(self.batch_size, str) and self.batch_size == "auto") and not (
@@ -151,8 +167,15 @@ class EqPropEstimator(BaseEstimator):
         gradient, tol = CenteredEP(float(self.beta)), float(self.relaxation_tol)
         if self.network == "resistive":
             return ResistiveMLP([features, hidden, outputs], gradient=gradient, tol=tol)
-        radius = float(self.radius)
-        return LoopedMLP(features, hidden, outputs, radius=radius, gradient=gradient, tol=tol)
+        return LoopedMLP(
+            features,
+            hidden,
+            outputs,
+            radius=float(self.radius),
+            bound=self._setting("bound"),
+            gradient=gradient,
+            tol=tol,
+        )
 
     def _scale_target(self, target: np.ndarray, weight: np.ndarray | None) -> Scaling:
         return Scaling.identity()
@@ -168,16 +191,26 @@ class EqPropEstimator(BaseEstimator):
             torch.as_tensor(count).to(self._dtype),
         )
 
-    def _epoch(self, x: Tensor, target: Tensor, weight: Tensor) -> float:
-        """One pass of shuffled minibatches; the mean loss."""
-        size = (
-            min(CLASSES.batch_size, len(x)) if self.batch_size == "auto" else int(self.batch_size)
-        )
+    def _size(self, rows: int) -> int:
+        """Samples of a step."""
+        return min(CLASSES.batch_size, rows) if self.batch_size == "auto" else int(self.batch_size)
+
+    def _epoch(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        rates: Iterator[float] | None = None,
+    ) -> float:
+        """One pass of shuffled minibatches, each at its own rate; the mean loss."""
+        size = self._size(len(x))
         order = torch.arange(len(x))
         if size < len(x):
             order = torch.from_numpy(self._random.permutation(len(x)))
         total, alpha = 0.0, self._setting("alpha")
         for batch in order.split(size):
+            if rates is not None:
+                self._optimizer.param_groups[0]["lr"] = next(rates)
             self._optimizer.zero_grad()
             losses = self._losses(self.model_(x[batch]), target[batch])
             share = weight[batch]
@@ -212,8 +245,10 @@ class EqPropEstimator(BaseEstimator):
             weight = None if weight is None else weight[train]
         tensors = self._tensors(x, target, weight)
         best, since, kept_weights = np.inf, 0, None
-        for _ in range(int(self._setting("max_iter"))):
-            loss = self._epoch(*tensors)
+        passes = int(self._setting("max_iter"))
+        rates = self._rates(passes * -(-len(x) // self._size(len(x))))
+        for _ in range(passes):
+            loss = self._epoch(*tensors, rates)
             self.loss_curve_.append(loss)
             self.n_iter_ += 1
             measure = loss
@@ -244,6 +279,13 @@ class EqPropEstimator(BaseEstimator):
         self.loss_ = self.loss_curve_[-1]
         self.best_loss_ = None if self.early_stopping else min(self.loss_curve_)
         self.best_validation_score_ = -float(best) if self.early_stopping else None
+
+    def _rates(self, steps: int) -> Iterator[float]:
+        """The learning rate of every step of a fit."""
+        rate = float(self._setting("learning_rate"))
+        falls = self._setting("schedule") == "cosine"
+        for step in range(steps):
+            yield rate * (1 + math.cos(math.pi * step / steps)) / 2 if falls else rate
 
     def _train_a_part(
         self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, first: bool

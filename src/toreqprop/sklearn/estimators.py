@@ -22,14 +22,17 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
     """A classifier trained by equilibrium propagation, with `MLPClassifier`'s conventions.
 
     Args:
-        hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``
-            and ``max_iter``, is what was chosen on validation folds of small tables.
+        hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``,
+            ``schedule``, ``label_smoothing``, ``bound`` and ``max_iter``, is what was chosen on
+            validation folds of small tables.
         beta: strength of the nudge.
         radius: bound on the recurrent spectral norm.
         learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step
             ("auto" is 200 or all); most passes; training stops after ``n_iter_no_change`` passes
             that improve by less than ``tol``.
         alpha: strength of the L2 penalty, half of it over the number of samples in a step.
+        schedule: "cosine", where the rate falls to zero over ``max_iter`` passes, or "constant".
+        label_smoothing: part of a label's probability that is spread over all classes.
         early_stopping, validation_fraction: stop by a held-out score instead of the loss.
         standardize: scale features to mean zero and variance one, inside the estimator.
         relaxation_tol: relative residual of the relaxations.
@@ -38,6 +41,7 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         verbose: print every pass.
         network: "looped", or "resistive" for a circuit of conductances, which has no radius and
             learns faster: try a learning rate of 0.05.
+        bound: how the norm is kept: "tight", "proven" or "exact", see `LoopedMLP`.
 
     Attributes:
         model_: the trained network. classes_, n_features_in_, feature_names_in_, n_iter_,
@@ -99,7 +103,8 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
         return np.searchsorted(self.classes_, y).astype(np.int64)
 
     def _losses(self, output: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(output, target, reduction="none")
+        smoothing = float(self._setting("label_smoothing"))
+        return F.cross_entropy(output, target, reduction="none", label_smoothing=smoothing)
 
     def _score_encoded(self, output: np.ndarray, target: np.ndarray, weight: np.ndarray) -> float:
         return float(accuracy_score(target, output.argmax(1), sample_weight=weight))
@@ -108,8 +113,9 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
 class EqPropRegressor(RegressorMixin, EqPropEstimator):
     """A regressor trained by equilibrium propagation on the squared error.
 
-    Parameters as for `EqPropClassifier`; with ``standardize`` the target is scaled as well. Several
-    targets at once, y of shape (samples, targets), are predicted together.
+    Parameters as for `EqPropClassifier`, ``label_smoothing`` without effect; with ``standardize``
+    the target is scaled as well. Several targets at once, y of shape (samples, targets), are
+    predicted together.
     """
 
     _defaults = NUMBERS

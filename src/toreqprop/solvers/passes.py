@@ -22,21 +22,22 @@ from torch import Tensor
 
 from toreqprop.energies.couplings.ways import Trail, Ways
 from toreqprop.energies.stack import StackEnergy
-from toreqprop.energies.system import System, in_order, row_norms
-from toreqprop.kernels.reference import ACTIVITY_FLOOR, NUDGE_SLACK, ROUNDING_FLOOR
+from toreqprop.energies.system import System, in_order
+from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers.pass_steps import Steps, steps_of
 
 
 @dataclass(frozen=True)
 class Passes:
     """A stack of at least two layers without skips: the first one's drive, the ways between."""
 
-    field: StackEnergy
     drive: Tensor
     ways: tuple[Ways, ...]
+    steps: tuple[Steps, ...]
 
     @staticmethod
-    def of(system: System) -> Passes | None:
+    def of(system: System, compiled: bool = True) -> Passes | None:
         """The system as passes take it, where they serve it."""
         field = system.field
         if not isinstance(field, StackEnergy) or field.skips or len(field.couplings) < 2:
@@ -52,7 +53,12 @@ class Passes:
             found.append(ways)
             if number + 1 < len(field.couplings):
                 below = coupling.up(below, prepared[number], None)
-        return Passes(field, system.drive[0], tuple(found))
+        drive = system.drive[0].detach()
+        steps = [
+            steps_of(field.layer_activation(layer), field.feedback, drive, compiled)
+            for layer in range(len(field.couplings))
+        ]
+        return Passes(drive, tuple(found), tuple(steps))
 
     @property
     def top(self) -> int:
@@ -74,7 +80,7 @@ class Passes:
             for layer in reversed(range(self.top)):
                 self._fall(work, layer)
                 self._settle(work, layer)
-            gaps = [_residual(a, b) for a, b in zip(work.state, before, strict=False)]
+            gaps = self._gaps(work, before)
             # At a given start the top's own equation does not hold yet.
             if kept.take(work, gaps, step > 0 or start is None):
                 break
@@ -101,10 +107,10 @@ class Passes:
         work = _Work(count)
         work.trails = trails
         work.pushes = list(pushes)
-        work.around = [
-            self.field.layer_activation(layer).around(total[layer], free[layer])
-            for layer in range(count)
-        ]
+        if work.pushes[self.top] is None:
+            work.pushes[self.top] = torch.zeros_like(free[self.top])
+        around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
+        work.around = list(around)
         self._swing(work, self.top)
         kept = _Kept(len(self.drive), tol)
         for _ in range(max_steps):
@@ -112,9 +118,7 @@ class Passes:
             for layer in reversed(range(self.top)):
                 self._fall(work, layer)
                 self._swing(work, layer)
-            both = zip(work.state, before, strict=False)
-            gaps = [_residual(a, b, NUDGE_SLACK) for a, b in both if a is not None]
-            if kept.take(work, gaps, True):
+            if kept.take(work, self._gaps(work, before, NUDGE_SLACK), True):
                 break
             for layer in range(1, count):
                 self._lift(work, layer)
@@ -125,19 +129,17 @@ class Passes:
             return kept.solution(free, shift=tuple(halves))
         middles = []
         for layer in range(count):
-            activation = self.field.layer_activation(layer)
-            known = activation.around(total[layer], free[layer])
-            middles.append(activation.middle(known, moves[layer], halves[layer]))
-            drift = _residual(middles[-1], free[layer])
+            steps = self.steps[layer]
+            middles.append(steps.middle(around[layer], moves[layer], halves[layer]))
+            drift = steps.residual(middles[-1], free[layer])
             if not bool((drift <= tol).all()):
                 return None
         if not self._mirrored(trails, found[2 * count :], tol):
             return None
-        return kept.solution(tuple(middles), shift=tuple(halves))
+        known = tuple(t for trail in trails for t in trail)
+        return kept.solution(tuple(middles), shift=tuple(halves), memory=known)
 
-    def _known(
-        self, free: State, memory: tuple[Tensor, ...]
-    ) -> tuple[list[Tensor], list[Trail]]:
+    def _known(self, free: State, memory: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Trail]]:
         """The preactivations and trails of the free equilibrium, remembered or found again."""
         count, trails = self.top + 1, [0, *(ways.trails for ways in self.ways)]
         if len(memory) == count + sum(trails):
@@ -150,16 +152,19 @@ class Passes:
         for layer in range(self.top):
             self._fall(work, layer)
         for layer in range(count):
-            self._add(work, layer)
+            work.total[layer], _ = self.steps[layer].settle(work.rising[layer], work.falling[layer])
         return work.total, work.trails
+
+    def _gaps(self, work: _Work, before: list[Any], slack: float | None = None) -> list[Tensor]:
+        """The residuals of the layers that a way down has changed."""
+        both = zip(self.steps, work.state, before, strict=False)
+        return [steps.residual(a, b, slack) for steps, a, b in both if a is not None]
 
     def _mirrored(self, trails: list[Trail], moved: list[Tensor], tol: float) -> bool:
         """Whether every coupling is the same on both sides."""
         rest = iter(moved)
         both = zip(self.ways, trails[1:], strict=True)
-        return all(
-            ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both
-        )
+        return all(ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both)
 
     def _rise(self, work: _Work, layer: int) -> None:
         work.rising[layer], work.trails[layer] = self.ways[layer - 1].rise(work.state[layer - 1])
@@ -180,29 +185,17 @@ class Passes:
         known = work.state[layer]
         return work.around[layer][0].shape[1:] if known is None else known.shape[1:]
 
-    def _add(self, work: _Work, layer: int) -> None:
-        """What comes from both sides, without the force of a nudge."""
-        below, above = work.rising[layer], work.falling[layer]
-        if below is None or above is None:
-            total = below if above is None else self.field.feedback * above
-        else:
-            total = torch.add(below, above, alpha=self.field.feedback)
-        push = work.pushes[layer]
-        if push is not None:
-            total = -push if total is None else total - push
-        work.total[layer] = total
-
     def _settle(self, work: _Work, layer: int) -> None:
-        self._add(work, layer)
-        work.state[layer] = self.field.layer_activation(layer)(work.total[layer])
+        found = self.steps[layer].settle(work.rising[layer], work.falling[layer])
+        work.total[layer], work.state[layer] = found
 
     def _swing(self, work: _Work, layer: int) -> None:
         """What a nudge moves a layer by."""
-        self._add(work, layer)
-        move = work.total[layer]
-        if move is not None:
-            activation = self.field.layer_activation(layer)
-            work.state[layer] = activation.half(work.around[layer], move)
+        found = self.steps[layer].swing(
+            work.around[layer], work.rising[layer], work.falling[layer], work.pushes[layer]
+        )
+        if found is not None:
+            work.total[layer], work.state[layer] = found
 
 
 class _Work:
@@ -288,9 +281,7 @@ class _Kept:
             in_order(kept)[there] = in_order(values)[here]
 
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
-        return Solution(
-            state, self.steps, self.residual, self.status, shift, self.layer, memory
-        )
+        return Solution(state, self.steps, self.residual, self.status, shift, self.layer, memory)
 
 
 _WORTH_LEAVING = 0.75
@@ -302,16 +293,3 @@ def _rows(values: Tensor, rows: Tensor) -> Tensor:
     if values.dim() == 4 and not values.is_contiguous():
         return in_order(values)[rows].permute(0, 3, 1, 2)
     return values[rows]
-
-
-def _residual(after: Tensor, before: Tensor | None, slack: float | None = None) -> Tensor:
-    """(batch,) the change relative to the layer's activity; with ``slack``, to so many times what
-    is there."""
-    size = row_norms(after)
-    gap = size if before is None else row_norms(after - before)
-    if slack is None:
-        scale = size.clamp_min(ACTIVITY_FLOOR * after[0].numel() ** 0.5)
-    else:
-        scale = slack * size
-    still = (gap <= ROUNDING_FLOOR * torch.finfo(after.dtype).eps * size) & torch.isfinite(gap)
-    return torch.where(still, 0.0, gap / scale)

@@ -19,7 +19,7 @@ from toreqprop.energies.activations import HIGHER, Tanh
 from toreqprop.energies.base import VectorField
 from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
-from toreqprop.energies.nudging import LinearNudge, Opposed
+from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
@@ -55,7 +55,7 @@ def relax(
     if chain is not None:
         found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
-    passes = _passes(system, solver) if plain else None
+    passes = _passes(named, system, solver) if plain else None
     if passes is not None:
         found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
@@ -112,7 +112,7 @@ def relax_pair(
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
             return _checked(compiled, both, free, solver.tol)
-    passes = _passes(system, solver) if trace is None and nudge.mirrored else None
+    passes = _passes(named, system, solver) if trace is None and nudge.mirrored else None
     if passes is not None:
         own = passes.relax_pair(
             _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
@@ -185,11 +185,11 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
     return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
 
 
-def _passes(system: System, solver: Solver) -> Passes | None:
+def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
     """The stack as passes take it, where the solver is passes and they serve it."""
     if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
         return None
-    return Passes.of(system)
+    return Passes.of(system, kernel is not None)
 
 
 def _is_chain(field: VectorField) -> bool:
@@ -206,7 +206,8 @@ def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
         share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        found.append(share * direction if bool(direction.any()) else None)
+        moved = not is_nothing(direction) and bool(direction.any())
+        found.append(share * direction if moved else None)
     return found
 
 

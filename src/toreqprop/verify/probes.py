@@ -28,7 +28,7 @@ def tight(model: Model, tol: float = 1e-12, max_steps: int = 5000) -> Model:
 def gradients(
     model: EquilibriumModel, x: Tensor, y: Tensor, estimator: GradientEstimator | None = None
 ) -> Gradients:
-    """Of the mean cross-entropy, for every tensor the estimator trains; the model stays as it is."""
+    """Of the mean cross-entropy, for every tensor the estimator trains."""
     kept = model.gradient
     named = dict(model.named_parameters())
     names = model.estimated_parameters()

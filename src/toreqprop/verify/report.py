@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toreqprop.evidence.job import Record
+from toreqprop.verify.gauge import BOUND, gauge
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import decode
 from toreqprop.verify.records import Job, verdict_of
@@ -56,6 +57,7 @@ def make_report(
 def _track(track: Track, record: Record) -> dict[str, Any]:
     verdict = verdict_of(track, record)
     status = verdict.status.value
+    checks = [_check(c) for c in verdict.checks]
     return {
         "number": track.number,
         "title": track.title,
@@ -65,7 +67,8 @@ def _track(track: Track, record: Record) -> dict[str, Any]:
         "score": verdict.score,
         "reason": verdict.reason,
         "seeds": record["seeds"],
-        "checks": [_check(c) for c in verdict.checks],
+        "checks": checks,
+        "nearest": _nearest(checks),
         "interpretation": _interpretation(track, record, verdict.checks),
         "improvements": [_sentence(c) for c in verdict.checks if not c.holds],
         "sabotages": [{"name": s.name, "does": s.does} for s in track.sabotages],
@@ -89,10 +92,22 @@ def _check(check: Check) -> dict[str, Any]:
         "low": check.low,
         "high": check.high,
         "bound": bound_text(check),
+        "gauge": gauge(check),
         "holds": check.holds,
         "reason": check.reason,
         "weight": check.bound.weight,
     }
+
+
+def _nearest(checks: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The bound that is broken by most, or held by least; one that is met exactly, as none of
+    something is, says nothing."""
+    shown = [c for c in checks if c["gauge"] is not None]
+    shown = [c for c in shown if not c["holds"] or c["gauge"]["point"] != BOUND]
+    if not shown:
+        return None
+    found = min(shown, key=lambda c: c["gauge"]["point"])
+    return {name: found[name] for name in ("says", "holds", "gauge")}
 
 
 def bound_text(check: Check) -> str:

@@ -24,7 +24,7 @@ class Detection:
 
     @property
     def available(self) -> bool:
-        """False where the data cannot be had: neither the track nor its sabotage ran."""
+        """False where the data is not available: neither the track nor its sabotage ran."""
         return self.verdict.status is not Status.NOT_RUN
 
 

@@ -97,4 +97,3 @@ def error_now(model: LoopedMLP, x: Tensor, y: Tensor, wanted: Gradients) -> floa
 def wanted_gradients(model: LoopedMLP, x: Tensor, y: Tensor) -> Gradients:
     """EP's own at an equilibrium to rounding: what an early stop is to be held against."""
     return gradients(tight(model), x.double(), y)
-

@@ -44,7 +44,7 @@ class Context:
         """A task's data; what it was made from goes into the record.
 
         Raises:
-            DataUnavailableError: it cannot be had; the message says what helps.
+            DataUnavailableError: it is not available; the message says what helps.
         """
         key = (task, seed, full)
         if key not in self._loaded:

@@ -1,4 +1,4 @@
-"""Two networks of as many weights, one trained by EP and one by backpropagation, and their scores."""
+"""Two networks of as many weights, one trained by EP and one by backprop, and their scores."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
    chance level fails the track.
 3. An accuracy or a comparison over fewer seeds than the level asks for holds nothing.
 4. PASS: all bounds hold. PARTIAL: all required ones do. FAIL: a required one does not, or the
-   experiment broke. STUB: there is no experiment yet. NOT RUN: its data cannot be had.
+   experiment broke. STUB: there is no experiment yet. NOT RUN: its data is not available.
 5. The score is the weight of the bounds that hold over the weight of all, times 100.
 """
 
@@ -57,7 +57,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Check:
-    """A bound with what was measured; ``low`` and ``high`` where there is an interval."""
+    """A bound with what was measured; ``low`` and ``high`` where there is an interval, ``chance``
+    where that is what an accuracy is held against."""
 
     bound: Bound
     measured: float | None
@@ -65,6 +66,14 @@ class Check:
     high: float | None
     holds: bool
     reason: str
+    chance: float | None = None
+
+    @property
+    def limit(self) -> float:
+        """What the measurement is held against; NaN where that is not known."""
+        if self.bound.relation == "above chance":
+            return math.nan if self.chance is None else self.chance
+        return self.bound.limit
 
     @property
     def kind(self) -> str:
@@ -187,8 +196,9 @@ def _check_accuracy(bound: Bound, value: Accuracy, level: Level) -> Check:
         return Check(bound, None, None, None, False, "not finite")
     few = _too_few(len(value.correct), level)
     if bound.relation == "above chance":
-        reason = f"chance {value.chance_percent:.1f} %"
-        return Check(bound, mean, low, high, not few and low > value.chance_percent, few or reason)
+        chance = value.chance_percent
+        held, reason = not few and low > chance, few or f"chance {chance:.1f} %"
+        return Check(bound, mean, low, high, held, reason, chance)
     if bound.relation == "equivalent within":
         return Check(bound, mean, low, high, False, "one accuracy has nothing to be equivalent to")
     return Check(bound, mean, low, high, not few and _compare(mean, bound), few)

@@ -73,13 +73,15 @@ RECIPES: dict[str, Recipe] = {
     "digits": Recipe(
         "8 × 8 digits, one layer coupled to itself",
         lambda: _pictures("digits"),
-        lambda: LoopedMLP(64, 48, 10),
+        lambda: LoopedMLP(64, 48, 10, bound="proven"),
         TrainingConfig(epochs=25, batch_size=64, learning_rate=5e-3, schedule="cosine"),
     ),
     "mnist-layered": Recipe(
         "5,000 images of MNIST, two layers coupled both ways",
         lambda: _pictures("mnist"),
-        lambda: HopfieldMLP([784, 48, 32, 10]),
+        lambda: HopfieldMLP(
+            [784, 48, 32, 10], bound="proven", feedback=1.0, start="random"
+        ),
         TrainingConfig(epochs=10, batch_size=64, learning_rate=3e-3, schedule="cosine"),
     ),
     "mnist-conv": Recipe(
@@ -87,14 +89,16 @@ RECIPES: dict[str, Recipe] = {
         lambda: _pictures("mnist", image=True),
         lambda: HopfieldConvNet(
             image=(1, 28, 28), channels=(6, 12), classes=10,
-            pooling=(MaxPooling(2), AveragePooling(2)), tol=1e-2,
+            pooling=(MaxPooling(2), AveragePooling(2)), tol=1e-2, bound="proven",
         ),
         TrainingConfig(epochs=3, batch_size=50, learning_rate=6e-3, schedule="cosine"),
     ),
     "reversal": Recipe(
         "sequences reversed by attention with an energy",
         _reversed,
-        lambda: EquilibriumTransformer(SYMBOLS, LENGTH, width=24),
+        lambda: EquilibriumTransformer(
+            SYMBOLS, LENGTH, width=24, bound="proven", radius=1.0
+        ),
         TrainingConfig(epochs=1, batch_size=64, learning_rate=1e-2, schedule="cosine"),
         token_loss,
     ),

@@ -59,6 +59,8 @@ class Recipe:
             spectral_norm=self.spectral_norm,
             bound=self.bound,
             radius=self.radius,
+            feedback=1.0,
+            start="random",
             generator=torch.Generator().manual_seed(seed),
         )
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop import checks
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.attention import logsumexp, merge_heads, softmax, split_heads
-from toreqprop.energies.base import Params
-from toreqprop.energies.couplings.base import Coupling, Example
-from toreqprop.energies.pairs import Signal
+from toreqprop.energies.base import Gradients, Params, Wants
+from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
+from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.errors import UnsupportedModelError
+
+
+def _outer(post: Signal, pre: Signal) -> Tensor:
+    """``½(Σ p₊q₊ᵀ − Σ p₋q₋ᵀ)`` over samples and tokens."""
+    a, b = contrast_ends(post, pre)
+    return a.flatten(0, 1).mT @ b.flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,31 @@ class AttentionCoupling(Coupling):
         scores = logsumexp((q @ k.mT) * sharpness + prepared[2][:, :n, :n])
         direct = post * self._direct(pre, prepared)
         return direct.sum((1, 2)) + scores.sum((1, 2)) / sharpness
+
+    def gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        params: Params,
+        prepared: Params,
+        wants: Wants,
+    ) -> Gradients:
+        """``W_q`` sees what the upper layer was told and the layer itself, ``W_k`` what the lower
+        one was asked; logits see the attention, the direct way both ends."""
+        if not all(isinstance(end, Pair) for end in (post, pre)):
+            return super().gradients(post, pre, weight, params, prepared, wants)
+        q, k, attention = self._attention(post, pre, prepared)
+        own, n = weighted(post, weight), pre.shape[1]
+        told = weighted(merge_heads(attention @ k), weight)
+        asked = weighted(merge_heads(attention.mT @ q), weight)
+        bias = torch.zeros_like(params[2])
+        logits = (weight.reshape(-1, 1, 1, 1) * attention.shift).sum(0)
+        bias[:, :n, :n] = logits * q.shape[-1] ** 0.5
+        place = torch.zeros_like(params[4])
+        place[:n] = own.shift.sum(0)
+        found = (_outer(told, post), _outer(asked, pre), bias, _outer(own, pre), place)
+        return tuple(g if want else None for g, want in zip(found, wants, strict=True))
 
     def _attention(
         self, post: Signal, pre: Signal, prepared: Params

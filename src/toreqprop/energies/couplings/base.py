@@ -11,7 +11,7 @@ from torch import Tensor
 
 from toreqprop.energies.activations import Activation
 from toreqprop.energies.base import Gradients, Params, Wants
-from toreqprop.energies.couplings.ways import LinearWays, Ways
+from toreqprop.energies.couplings.ways import LinearWays, Trail, Ways
 from toreqprop.energies.pairs import Pair, Signal, shift
 from toreqprop.errors import UnsupportedModelError
 
@@ -34,6 +34,21 @@ class Coupling(ABC):
     """Whether `up_rounding` and `down_rounding` are known."""
     one_way: ClassVar[bool] = True
     """Whether `up` depends on the lower layer alone, as in a feed-forward network."""
+
+    trails: int = 0
+    """How many tensors passes remember of its decisions; see `settled_gradients`."""
+
+    def settled_gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        prepared: Params,
+        wants: Wants,
+        trail: Trail,
+    ) -> Gradients:
+        """`gradients` of two phases that share these decisions."""
+        raise NotImplementedError
 
     def prepare(self, params: Params) -> Params:
         """What every phase can share, in the number of the parameters; handed to the rest."""

@@ -21,6 +21,7 @@ from toreqprop.energies.couplings.ways import (
     LinearWays,
     MaxWays,
     PlainConvolutionWays,
+    Trail,
     Ways,
     phase_kernel,
 )
@@ -153,14 +154,41 @@ class ConvolutionCoupling(Coupling):
         prepared: Params,
         wants: Wants,
     ) -> Gradients:
-        kernel = bias = None
+        if isinstance(post, Pair) and not isinstance(pre, Pair):
+            post = post.shift  # a fixed input: only what moved counts
         post = weighted(post, weight)
+        fine = self._spread(post, pre, prepared[0]) if wants[0] else None
+        return self._contrast(post, fine, pre, prepared[0], wants)
+
+    @property
+    def trails(self) -> int:  # type: ignore[override]
+        return 2 if isinstance(self.pooling, MaxPooling) else 0
+
+    def settled_gradients(
+        self,
+        post: Signal,
+        pre: Signal,
+        weight: Tensor,
+        prepared: Params,
+        wants: Wants,
+        trail: Trail,
+    ) -> Gradients:
+        post = weighted(post, weight)
+        pooled = (self.pooling.size,) * 2 if self.pooling is not None else (1, 1)
+        ways = MaxWays(pooled, pooled, (0, 0))
+        fine = post.map(lambda t: ways.fall(t, trail[1].shape, trail)) if wants[0] else None
+        return self._contrast(post, fine, pre, prepared[0], wants)
+
+    def _contrast(
+        self, post: Signal, fine: Signal | None, pre: Signal, kernel: Tensor, wants: Wants
+    ) -> Gradients:
+        """The local rule, given what is handed down to the map before its pooling."""
+        found = bias = None
         if wants[0]:
-            fine = self._spread(post, pre, prepared[0])
             a, b = contrast_ends(fine, pre)
-            kernel = conv2d_weight(
+            found = conv2d_weight(
                 b,
-                list(prepared[0].shape),
+                list(kernel.shape),
                 a,
                 self._stride,
                 self.padding,
@@ -168,11 +196,11 @@ class ConvolutionCoupling(Coupling):
                 self.groups,
             )
             if self._folds and self.pooling is not None:
-                kernel = self.pooling.unfold(kernel)
+                found = self.pooling.unfold(found)
         if wants[1]:
             moved = post.shift if isinstance(post, Pair) else post
             bias = moved.sum((0, 2, 3))
-        return kernel, bias
+        return found, bias
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         if self.pooling is not None and self.pooling.curvature is None:
@@ -316,7 +344,8 @@ def in_pixels(kernel: Tensor) -> Tensor:
     """
     if kernel.is_complex() or not kernel.is_cpu:
         return kernel
-    return kernel.contiguous(memory_format=torch.channels_last)
+    # Not `contiguous`: with one channel it takes any order for this one.
+    return kernel.to(memory_format=torch.channels_last)
 
 
 def _both(sides: int | tuple[int, int]) -> tuple[int, int]:

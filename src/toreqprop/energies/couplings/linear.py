@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from toreqprop import checks
 from toreqprop.energies.base import Gradients, Params, Wants
-from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
+from toreqprop.energies.couplings.base import Coupling, Example, weighted
 from toreqprop.energies.dense import gamma
-from toreqprop.energies.pairs import Pair, Signal
+from toreqprop.energies.pairs import Pair, Signal, center
 from toreqprop.errors import InvalidInputError
 
 
@@ -44,13 +44,15 @@ class LinearCoupling(Coupling):
         wants: Wants,
     ) -> Gradients:
         matrix = bias = None
-        post = weighted(post, weight)
+        moved = weighted(post.shift if isinstance(post, Pair) else post, weight).flatten(0, -2)
         if wants[0]:
-            a, b = contrast_ends(post, pre)
-            matrix = a.flatten(0, -2).mT @ b.flatten(0, -2)
+            # ½(p₊q₊ᵀ − p₋q₋ᵀ) = p̃·q̄ᵀ + p̄·q̃ᵀ: differences first.
+            matrix = moved.mT @ center(pre).flatten(0, -2)
+            if isinstance(pre, Pair):
+                turned = weighted(pre.shift, weight).flatten(0, -2)
+                matrix.addmm_(center(post).flatten(0, -2).mT, turned)
         if wants[1]:
-            moved = post.shift if isinstance(post, Pair) else post
-            bias = moved.flatten(0, -2).sum(0)
+            bias = moved.sum(0)
         return matrix, bias
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:

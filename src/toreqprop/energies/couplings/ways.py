@@ -69,9 +69,7 @@ class PlainConvolutionWays(Ways):
     """A convolution whose transpose is a convolution too: of steps ``stride`` that cover the lower
     map exactly, each phase of which is then a group of channels (`phase_kernel`)."""
 
-    def __init__(
-        self, kernel: Tensor, bias: Tensor, stride: int, padding: tuple[int, int]
-    ) -> None:
+    def __init__(self, kernel: Tensor, bias: Tensor, stride: int, padding: tuple[int, int]) -> None:
         self.kernel, self.bias = kernel, bias
         self.stride, self.padding = stride, padding
         self.back, self.reach = phase_kernel(kernel, stride, padding)

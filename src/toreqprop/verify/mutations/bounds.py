@@ -9,7 +9,7 @@ import torch
 
 from toreqprop.energies import DenseEnergy, StackEnergy, SymmetricBall, tight_ball
 from toreqprop.energies.couplings import convolution
-from toreqprop.models import hopfield_mlp, looped_mlp
+from toreqprop.models import hopfield_mlp, looped_mlp, projection
 from toreqprop.verify.mutations.mutation import Mutation, Plant, swapped, together
 
 AREA = "bounds"
@@ -72,6 +72,13 @@ MUTATIONS = (
         "norm of a convolution x0.8", AREA, "the constant of a convolutional stack", 67,
         swapped(
             convolution, "convolution_norm", lambda right: lambda *given: 0.8 * right(*given)
+        ),
+    ),
+    Mutation(
+        "projected onto a larger ball", AREA, "project_ lets a tenth more than the radius through",
+        70, swapped(
+            projection, "project_",
+            lambda right: lambda model, radius: right(model, 1.1 * radius),
         ),
     ),
     Mutation(

@@ -13,6 +13,7 @@ from toreqprop.energies import DenseEnergy, Gradients, LinearCoupling, StackEner
 from toreqprop.energies.activations import Tanh
 from toreqprop.energies.pairs import Pair
 from toreqprop.gradients import CenteredEP, ContrastiveEstimator, ImplicitGradient, base
+from toreqprop.gradients import clamped as clamped_learning
 from toreqprop.gradients import continual as continual_ep
 from toreqprop.gradients import holomorphic as holomorphic_ep
 from toreqprop.gradients import vector_field as vector_field_ep
@@ -162,6 +163,15 @@ MUTATIONS = (
         swapped(
             holomorphic_ep, "_coefficient",
             lambda right: lambda k, n: right(k, n) if k == 0 or 4 * k == n else 0.5 * right(k, n),
+        ),
+    ),
+    Mutation(
+        "contrast of clamps x1.2", AREA, "contrastive learning is divided by too weak a force", 53,
+        swapped(
+            clamped_learning, "_contrast",
+            lambda right: lambda *given: tuple(
+                None if g is None else 1.2 * g for g in right(*given)
+            ),
         ),
     ),
     Mutation(

@@ -20,7 +20,7 @@ SAMPLES = 4
 
 @plantable
 def run(context: Context) -> Measurements:
-    depths = context.level.pick((1, 8, 32), (1, 8, 32, 64), (1, 2, 4, 8, 16, 32, 64))
+    depths = context.level.pick((1, 8, 32), (1, 8, 32, 64), (1, 4, 16, 64))
     rows, cosines, errors, factors, refused = [], [], [], [], 0
     curves: dict[int, list[tuple[int, float, float]]] = {}
     for seed in context.seeds if context.level.name != "quick" else context.seeds[:1]:

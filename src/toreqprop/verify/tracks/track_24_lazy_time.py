@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import torch
 from torch.nn import functional as F
 
 from toreqprop.models import LoopedMLP
@@ -74,7 +73,7 @@ def run(context: Context) -> Measurements:
                     Column("seed", "d"), Column("free steps of the slowest", "d"),
                     Column("nudged steps of the slowest", "d"),
                     Column("fixed steps of equal error", "d"), Column("each on its own, ms", ".1f"),
-                    Column("all until the slowest, ms", ".1f"), 
+                    Column("all until the slowest, ms", ".1f"),
                     Column("fixed steps of equal error, ms", ".1f"), Column("ratio", ".2f"),
                     Column("error, each on its own", ".1e"), Column("error, all", ".1e"),
                 ),
@@ -113,9 +112,7 @@ TRACK = Track(
     "one process and thread; gradient error against EP at rest to rounding.",
     run=run,
     bounds=bounds,
-    sabotages=(
-        Sabotage("nobody stops", "samples that have settled are relaxed on"),
-    ),
+    sabotages=(Sabotage("nobody stops", "samples that have settled are relaxed on"),),
     statements=(
         "Processor time with lazy settling was {ratio:.2f} of that without (middle seed; worst "
         "{worst_ratio:.2f}), and {equal_ratio:.2f} of that of the best fixed number of steps of "

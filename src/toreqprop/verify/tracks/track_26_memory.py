@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from toreqprop.bench.memory_probe import BATCH, peaks
 from toreqprop.verify.levels import Level
 from toreqprop.verify.measurements import Column, Figure, Measurements, Series, Table
-from toreqprop.verify.memory_probe import BATCH, peaks
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above, at_least, at_most
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop.models import HopfieldMLP
+from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint
 from toreqprop.verify.deep_stacks import deep, in_double
 from toreqprop.verify.levels import Level
@@ -30,8 +33,8 @@ def run(context: Context) -> Measurements:
                 model.solver = FixedPoint(tol=model.tol, max_steps=model.max_steps)
             if context.sabotaged("stopped after ten"):
                 model.max_steps = 10
-            found = {}
-            model.register_relaxation_hook(lambda phase, s, found=found: found.update({phase: s}))
+            found: dict[str, Solution] = {}
+            model.register_relaxation_hook(found.__setitem__)
             F.cross_entropy(model(data.x), data.y).backward()
             for phase, solution in found.items():
                 passes.setdefault((phase, depth), []).append(solution.steps)
@@ -86,7 +89,7 @@ def run(context: Context) -> Measurements:
 
 
 @torch.no_grad()
-def _residual(model, x, state) -> float:  # type: ignore[no-untyped-def]
+def _residual(model: HopfieldMLP, x: Tensor, state: State) -> float:
     """The worst layer's ``‖tanh(u) − s‖/‖s‖``, from the weights alone."""
     params, worst = model.system_parameters(), 0.0
     weights, biases = params[0::2], params[1::2]

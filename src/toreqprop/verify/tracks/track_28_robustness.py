@@ -39,7 +39,7 @@ HARMS = {
 
 
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((48, 8), (64, 15), (128, 25))
+    hidden, epochs = context.level.pick((48, 8), (64, 12), (96, 20))
     curves: Curves = {}
     clean: dict[str, list[Accuracy]] = {arm: [] for arm in ARMS}
     for seed in context.seeds:
@@ -65,7 +65,9 @@ def run(context: Context) -> Measurements:
             mean(curves[arm, "noise", MIDDLE]) - mean(curves[arm, "PGD", MIDDLE]) for arm in ARMS
         ),
         "pgd_minus_fgsm": max(
-            mean(curves[arm, "PGD", s]) - mean(curves[arm, "FGSM", s]) for arm in ARMS for s in SIZES
+            mean(curves[arm, "PGD", s]) - mean(curves[arm, "FGSM", s])
+            for arm in ARMS
+            for s in SIZES
         ),
         "least_under_pgd": min(mean(curves[arm, "PGD", max(SIZES)]) for arm in ARMS),
     }

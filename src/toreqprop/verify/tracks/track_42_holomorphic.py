@@ -41,9 +41,7 @@ def run(context: Context) -> Measurements:
                 found = gradients(net, x, y, _estimator(context, beta, points))
                 errors.setdefault((points, beta), []).append(error(found, wanted))
             cosines[points].append(least_cosine(found, wanted))
-        rows += [
-            (seed, p, *(errors[p, b][-1] for b in BETAS), cosines[p][-1]) for p in POINTS
-        ]
+        rows += [(seed, p, *(errors[p, b][-1] for b in BETAS), cosines[p][-1]) for p in POINTS]
     worst = {key: max(found) for key, found in errors.items()}
     orders = {p: order(BETAS, [worst[p, b] for b in BETAS]) for p in POINTS}
     strongest = BETAS[-1]

@@ -29,7 +29,7 @@ ARMS = {"corrected": True, "not corrected": False}
 
 @plantable
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((24, 4), (48, 10), (64, 20))
+    hidden, epochs = context.level.pick((24, 4), (32, 8), (48, 12))
     errors: dict[tuple[str, float], list[float]] = {}
     cosines: dict[str, list[float]] = {name: [] for name in ARMS}
     scores: dict[str, list[float]] = {name: [] for name in ARMS}
@@ -116,7 +116,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("order", 2.2, "order of the bias with the correction (theory: 2)"),
         at_most("order_without", 0.5, "order of the bias without it (theory: 0)"),
         above_chance("accuracy", "test accuracy, trained with the correction, %"),
-        at_least("accuracy", level.pick(85.0, 90.0, 92.0), "the same, %"),
+        at_least("accuracy", level.pick(85.0, 90.0, 90.0), "the same, %"),
         above("gap", -2.0, "accuracy with minus without the correction, points"),
     )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from toreqprop.bench.memory_probe import peaks
 from toreqprop.models import BackpropMLP, LoopedMLP
 from toreqprop.training import TrainingConfig
 from toreqprop.verify.levels import Level
@@ -23,7 +24,6 @@ from toreqprop.verify.measurements import (
     Value,
     pooled,
 )
-from toreqprop.verify.memory_probe import peaks
 from toreqprop.verify.networks import Split, baseline, load, looped, train
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above, above_chance, at_least, at_most

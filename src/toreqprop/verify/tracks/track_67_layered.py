@@ -231,7 +231,7 @@ def _norm(weights: list[np.ndarray], feedback: float) -> float:
 
 
 def _training(context: Context) -> tuple[list[tuple[int, str, Certificate]], list[Any]]:
-    hidden, epochs = context.level.pick(((32, 32), 6), ((64, 64), 15), ((64, 64, 64), 15))
+    hidden, epochs = context.level.pick(((32, 32), 6), ((64, 64), 15), ((128, 128), 20))
     certificates, accuracies = [], []
     for seed in context.seeds:
         context.report(f"training, seed {seed}")

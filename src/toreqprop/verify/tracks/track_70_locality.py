@@ -11,11 +11,18 @@ from torch.nn import functional as F
 from toreqprop.energies import LinearNudge, Opposed, System
 from toreqprop.gradients import CenteredEP
 from toreqprop.gradients.base import normalise
-from toreqprop.models import LoopedMLP, project_
+from toreqprop.models import LoopedMLP, projection
 from toreqprop.solvers import relax, relax_pair
 from toreqprop.training import TrainingConfig
 from toreqprop.verify.levels import Level
-from toreqprop.verify.measurements import Column, Measurements, Paired, Table, pooled
+from toreqprop.verify.measurements import (
+    Accuracy,
+    Column,
+    Measurements,
+    Paired,
+    Table,
+    pooled,
+)
 from toreqprop.verify.mutations import plantable
 from toreqprop.verify.networks import load, looped, train
 from toreqprop.verify.probes import Gradients, gradients, tight
@@ -37,9 +44,10 @@ class Shares:
 
 @plantable
 def run(context: Context) -> Measurements:
-    hidden, epochs = context.level.pick((24, 5), (48, 12), (64, 25))
+    hidden, epochs = context.level.pick((24, 5), (32, 8), (48, 15))
     local, beyond, unexplained, largest, rows = [], [], [], [], []
-    ball, projected = [], []
+    ball: list[Accuracy] = []
+    projected: list[Accuracy] = []
     for seed in context.seeds:
         context.report(f"training, seed {seed}")
         data = load(context, "digits", seed)
@@ -56,7 +64,7 @@ def run(context: Context) -> Measurements:
             def after(net: nn.Module, name: str = name, norms: list[float] = norms) -> None:
                 assert isinstance(net, LoopedMLP)
                 if name == "projected" and not context.sabotaged("projection left out"):
-                    project_(net, RADIUS)
+                    projection.project_(net, RADIUS)
                 norms.append(net.lipschitz())
 
             trained = train(model, data, config, on_step=after)
@@ -126,7 +134,7 @@ def _shares(context: Context, net: LoopedMLP, x: Tensor, y: Tensor) -> tuple[Sha
 
 
 def _from_both_ends(context: Context, net: LoopedMLP, x: Tensor, y: Tensor) -> Gradients:
-    """``−w_b·½[p₊q₊ᵀ − p₋q₋ᵀ]`` summed over samples b, p and q the activities at a weight's ends."""
+    """``−w_b·½[p₊q₊ᵀ − p₋q₋ᵀ]`` over samples b; p and q are activities at its ends."""
     assert isinstance(net.gradient, CenteredEP)
     beta = net.gradient.beta
     with torch.no_grad():
@@ -157,7 +165,10 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("largest_norm", RADIUS * (1 + 1e-5), "largest norm of any step, both ways"),
         above_chance("accuracy", "test accuracy with projection after the step, %"),
         at_least("accuracy", level.pick(85.0, 90.0, 92.0), "the same, %"),
-        equivalent("gap", 3.0, "accuracy, projection minus ball, points"),
+        # Equivalence needs more than the one seed with which planted faults are looked for.
+        at_least("gap", -3.0, "accuracy, projection minus ball, points")
+        if level.name == "quick"
+        else equivalent("gap", 3.0, "accuracy, projection minus ball, points"),
     )
 
 
@@ -172,6 +183,7 @@ TRACK = Track(
     run=run,
     bounds=bounds,
     sabotages=(
+        Sabotage("projected onto a larger ball", "a tenth more than the radius is let through"),
         Sabotage("projection left out", "the projected network is left to itself"),
         Sabotage("W_rec's gradient x0.7", "one tensor's update is not what its ends say"),
         Sabotage("a mean over all samples' scalars", "the number a sample is taken from others"),

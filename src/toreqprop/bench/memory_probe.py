@@ -17,36 +17,49 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toreqprop.bench.memory import CLASSES, INPUTS, process_status
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
-BATCH = 64
+LAYERED = ("EP, layers", "EP, passes", "unrolled, layers", "backprop, layers")
+"""Of these the numbers are layers, or passes of a stack of `DEPTH` layers."""
+
+BATCH, INPUTS, CLASSES = 64, 64, 10
+LAYERED_BATCH = 512
+"""So many that states and not weights decide."""
+
+DEPTH, PASSES = 16, 10
 
 
-def peaks(method: str, hidden: int, steps: tuple[int, ...]) -> tuple[float, ...]:
+def peaks(
+    method: str, hidden: int, steps: tuple[int, ...], batch: int | None = None
+) -> tuple[float, ...]:
     """Peak megabytes of one training step for each number of relaxation steps.
+
+    The one measurement of memory there is: tracks, the study `toreqprop memory` and tests differ in
+    what they ask it for.
 
     Raises:
         UnsupportedModelError: not on Linux, the only system that lets a process reset its mark.
     """
     if not sys.platform.startswith("linux"):
         raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
-    command = [sys.executable, "-m", __name__, method, str(hidden), *map(str, steps)]
+    if batch is None:
+        batch = LAYERED_BATCH if method in LAYERED else BATCH
+    command = [sys.executable, "-m", __name__, method, str(hidden), str(batch), *map(str, steps)]
     # Every tensor of some size gets pages of its own, which leave with it.
     settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=settings)
     return tuple(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(method: str, hidden: int, steps: tuple[int, ...]) -> list[float]:
+def measure(method: str, hidden: int, batch: int, steps: tuple[int, ...]) -> list[float]:
     """Measure in this process, which must be a fresh one."""
     import torch
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # Inputs as small as these, see `_never_at_rest`.
-    x, y = 1e-3 * torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
+    x, y = 1e-3 * torch.randn(batch, INPUTS), torch.randint(0, CLASSES, (batch,))
     trainers = {count: _trainer(method, hidden, count) for count in (2, *steps)}
     trainers[2](x, y)
     found = []
@@ -68,8 +81,10 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
     from toreqprop.gradients import CenteredEP, ImplicitGradient, UnrolledGradient
     from toreqprop.models import BackpropMLP, LoopedMLP
 
-    if method == "backprop":
-        model: Any = BackpropMLP(INPUTS, hidden, CLASSES)
+    if method in LAYERED:
+        model: Any = _layered(method, hidden, steps)
+    elif method == "backprop":
+        model = BackpropMLP(INPUTS, hidden, CLASSES)
     else:
         gradient = {
             "EP": CenteredEP(),
@@ -92,6 +107,22 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
         optimizer.step()
 
     return step
+
+
+def _layered(method: str, hidden: int, count: int) -> Any:
+    """A stack that takes all of its passes, or plain layers for backpropagation."""
+    from toreqprop.bench.depth import plain
+    from toreqprop.gradients import CenteredEP, UnrolledGradient
+    from toreqprop.models import HopfieldMLP
+
+    layers, passes = (DEPTH, count) if method == "EP, passes" else (count, PASSES)
+    if method == "backprop, layers":
+        return plain(INPUTS, hidden, layers, CLASSES)
+    gradient = UnrolledGradient(passes) if method == "unrolled, layers" else CenteredEP()
+    return HopfieldMLP(
+        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, bound="proven", gradient=gradient,
+        tol=1e-30, max_steps=passes, on_failure="ignore",
+    )  # fmt: skip
 
 
 def _never_at_rest(model: Any) -> None:
@@ -141,5 +172,14 @@ def _checkpointed(model: Any, steps: int) -> Callable[[Any], Any]:
     return forward
 
 
+def process_status(name: str) -> int:
+    """A figure of /proc/self/status in kB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise UnsupportedModelError(f"/proc/self/status has no {name}: run this on Linux.")
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), tuple(map(int, sys.argv[3:])))))
+    sizes = [int(word) for word in sys.argv[2:]]
+    print(json.dumps(measure(sys.argv[1], sizes[0], sizes[1], tuple(sizes[2:]))))

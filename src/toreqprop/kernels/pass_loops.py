@@ -1,0 +1,70 @@
+"""What Numba compiles for passes through any stack: one way over memory between two products.
+
+Activations are ``σ(u) = scale·tanh(gain·u + c) + base``: tanh itself, and the logistic ones.
+Every loop takes layers as rows (batch, neurons).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.loops import tanh
+from toreqprop.kernels.vectors import squares
+
+
+@numba.njit(**OPTIONS)
+def swing(state, parts, weights, form, total, half):  # type: ignore[no-untyped-def]
+    """``total``, the weighted sum of three parts, and ``half = ½[σ(u + total) − σ(u − total)]``
+    where ``σ(u) = state``; see `activations.Tanh.pair`."""
+    kind = state.dtype.type
+    one = kind(1)
+    edge = one - kind(np.finfo(state.dtype).eps)
+    gain, scale, base = kind(form[0]), kind(form[1]), kind(form[2])
+    unit = one / scale
+    first, second, third = kind(weights[0]), kind(weights[1]), kind(weights[2])
+    for i in range(state.shape[0]):
+        a, b, c = parts[0][i], parts[1][i], parts[2][i]
+        known, row, found = state[i], total[i], half[i]
+        # Two loops over a row that is still in the cache: in one there are more arrays than a
+        # compiler is ready to tell apart, and it would not be vectorised.
+        for j in range(row.shape[0]):
+            row[j] = first * a[j] + second * b[j] + third * c[j]
+        for j in range(row.shape[0]):
+            t = tanh(gain * row[j])
+            t = edge if t > edge else t
+            t = -edge if t < -edge else t
+            s = (known[j] - base) * unit
+            square = s * s
+            found[j] = scale * t * (one - square) / (one - square * t * t)
+
+
+@numba.njit(**OPTIONS)
+def middle(state, total, half, form, out):  # type: ignore[no-untyped-def]
+    """``½[σ(u + total) + σ(u − total)] = state − s·tanh(gain·total)·half``, s the state as tanh."""
+    kind = state.dtype.type
+    gain, base = kind(form[0]), kind(form[2])
+    unit = kind(1) / kind(form[1])
+    for i in range(state.shape[0]):
+        known, moved, apart, found = state[i], total[i], half[i], out[i]
+        for j in range(found.shape[0]):
+            s = (known[j] - base) * unit
+            found[j] = known[j] - s * tanh(gain * moved[j]) * apart[j]
+
+
+@numba.njit(**OPTIONS)
+def residual(after, before, rounding, floor, slack, found):  # type: ignore[no-untyped-def]
+    """``‖after − before‖ / max(slack·‖after‖, floor)``; False where squares leave their range."""
+    fine = True
+    for i in range(after.shape[0]):
+        apart, square = squares(after[i], before[i])
+        gap, size = math.sqrt(apart), math.sqrt(square)
+        if not (1e-30 < square < 1e36 and apart < 1e36) and square + apart != 0.0:
+            fine = False
+        found[i] = 0.0 if gap <= rounding * size else gap / max(slack * size, floor)
+        if square == 0.0:
+            fine = False
+    return fine
