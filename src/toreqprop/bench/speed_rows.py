@@ -16,7 +16,13 @@ from torch.nn import functional as F
 
 from toreqprop.bench.depth import plain
 from toreqprop.energies import AveragePooling, MaxPooling
-from toreqprop.energies.tight_ball import MARGIN, TightBall, TightConvolutionBall, top_singular
+from toreqprop.energies.tight_ball import (
+    MARGIN,
+    TightBall,
+    TightConvolutionBall,
+    convolution_products,
+    top_singular,
+)
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import (
     EquilibriumModel,
@@ -281,7 +287,8 @@ def _bounded(model: EquilibriumModel) -> list[tuple[Constrained, Any]]:
 def _norm(ball: Any, weight: Tensor) -> Tensor:
     exact = weight.double()
     if isinstance(ball, TightConvolutionBall):
-        return ball.estimate(exact, pairs=_PAIRS)[0]
+        both = convolution_products(exact, ball.groups)
+        return top_singular(*both, ball.start.to(exact), _PAIRS)[0]
     if exact.dim() == 4:
         raise InvalidInputError("The norm of a kernel is known with bound='tight' alone.")
     if isinstance(ball, TightBall) and ball.symmetric:
