@@ -37,45 +37,66 @@ def play_records() -> dict[str, Report]:
     }
 
 
-def speed_table() -> list[str]:
-    """Time of a training step over backpropagation's, a row for each size."""
-    rows = load("speed.json")["rows"]
-    names = [t["name"] for t in rows[0]["timings"]]
+def _speed_rows(weak: bool) -> list[str]:
+    """The rows of `toreqprop speed` whose couplings stay as drawn, or those at their bounds."""
+    found = load("speed.json")
+    rows = [r for r in found["rows"] if (r["network"]["norm"] is None) == weak]
+    names = list(dict.fromkeys(t["name"] for r in rows for t in r["timings"]))[1:]
     lines = [
-        "| batch, inputs, hidden | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
+        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
+        + " | ".join(names)
+        + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(names),
     ]
     for row in rows:
-        ratios = {t["name"]: t["median_ratio"] for t in row["timings"]}
-        sizes = f"{row['batch']}, {row['inputs']}, {row['hidden']}"
-        cells = [f"{ratios[n]:.2f}" if n in ratios else "–" for n in names]
-        lines.append(f"| {sizes} | " + " | ".join(cells) + " |")
+        network = row["network"]
+        ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
+        steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
+        lines.append(
+            f"| {row['label']} | {network['batch']}, {network['inputs']} "
+            f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f} | "
+            + " | ".join(ratios.get(name, "–") for name in names)
+            + " |"
+        )
     return lines
 
 
-def layered_speed_table() -> list[str]:
-    """Networks at their bounds: times over backpropagation's, and what they were bought with."""
-    found = load("speed_layered.json")
-    lines = [
-        "| batch | layers | feedback | time over backprop | over fused Adam | norm / radius "
-        "| passes | worst cosine |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        network = row["network"]
-        lines.append(
-            f"| {network['batch']} | {network['layers']} × {network['width']}"
-            f"{', looped' * network.get('loop', False)} "
-            f"| {network['feedback']:g} | {row['cpu_ratio']:.2f} | {row['fused_ratio']:.2f} "
-            f"| {row['reach']:.3f} | {row['free']:.1f} + {row['nudged']:.1f} "
-            f"| {row['cosine']:.4f} |"
-        )
-    setup = found["conditions"]
+def speed_table() -> list[str]:
+    """Time of a training step over that of others, of networks that hardly recur."""
+    return _speed_rows(weak=True)
+
+
+def speed_at_bounds_table() -> list[str]:
+    """The same of networks whose couplings are at their bounds, and what it was bought with."""
     return [
-        *lines, "",
-        f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the "
-        "first ratio is of median processor times, the second of best wall times.",
-    ]  # fmt: skip
+        *_speed_rows(weak=False),
+        "",
+        "Median processor time over that of others, one thread. *Norm*: of the largest coupling; "
+        "weak feedback lets it be larger. *Steps*: free + nudged. A twin of the same size that has "
+        "the same depth too is listed once.",
+    ]
+
+
+def speed_training_table() -> list[str]:
+    """Processor time of whole trainings, where it was measured."""
+    found = load("speed.json").get("training")
+    if found is None:
+        return ["Not measured yet: `toreqprop speed --training`."]
+    goal = found["setup"]["goal"]
+    lines = [
+        "| network | learning rate | epochs | processor time | TorEqProp's over it | test |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm, seconds in found["mean_seconds"].items():
+        runs = [r for r in found["runs"] if r["arm"] == arm]
+        epochs = ", ".join(str(r["epochs"]) for r in runs)
+        test = sum(r["test"] for r in runs) / len(runs)
+        spent = "not reached" if seconds is None else f"{seconds:.1f} s"
+        ratio = found["ratio"][arm]
+        share = "–" if ratio is None else f"{ratio:.2f}"
+        lines.append(f"| {arm} | {runs[0]['rate']:g} | {epochs} | {spent} | {share} | {test:.2%} |")
+    said = f"Until {goal:.0%} of held-out training images are told right; one thread."
+    return [*lines, "", said]
 
 
 def convolutional_table() -> list[str]:
@@ -545,7 +566,8 @@ BLOCKS = {
     "soak": lambda: tried("soak", soak_sentence),
     "circuits": circuits_table,
     "speed": speed_table,
-    "speed-layered": layered_speed_table,
+    "speed-at-bounds": speed_at_bounds_table,
+    "speed-training": speed_training_table,
     "memory": memory_table,
     "accuracy": accuracy_table,
     "insights": insights,

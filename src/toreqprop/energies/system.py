@@ -22,7 +22,9 @@ from toreqprop.solution import State
 class System:
     """A vector field with inputs, parameters and, in a nudged phase, a nudge.
 
-    ``contraction`` is a proven Lipschitz constant of the free map in the Euclidean norm, or None.
+    ``contraction`` is a Lipschitz constant of the free map in the Euclidean norm, or None.
+    Residuals are measured with it, so one kept by an estimate will do; error bounds compute their
+    own.
     """
 
     field: VectorField

@@ -144,6 +144,10 @@ class OnChip(EquilibriumModel):
         kept = not (self.device.weights_differ or self.device.neuron_gain)
         return self.network.certified_contraction() if kept else None
 
+    def residual_factor(self) -> float | None:
+        kept = not (self.device.weights_differ or self.device.neuron_gain)
+        return self.network.residual_factor() if kept else None
+
     def feedforward(self, x: Tensor) -> Tensor | None:
         return self.network.feedforward(x) if not list(self.device.faults()) else None
 
