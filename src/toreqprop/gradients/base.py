@@ -198,9 +198,9 @@ def measured(cotangent: State, factor: float = 1.0) -> tuple[State, Tensor, floa
     if 0 < sum(seen) < len(seen):
         # What the loss does not look at is zero, and stays so.
         both = list(zip(cotangent, seen, strict=True))
-        found, size, top = measured(tuple(g for g, s in both if s), factor)
-        rest = iter(found)
-        return tuple(next(rest) if s else g for g, s in both), size, top
+        directions, scales, largest = measured(tuple(g for g, s in both if s), factor)
+        rest = iter(directions)
+        return tuple(next(rest) if s else g for g, s in both), scales, largest
     flat = [g.flatten(1) for g in cotangent]
     norm = torch.linalg.vector_norm
     if len(flat) == 1:
