@@ -84,11 +84,13 @@ def test_winners_that_a_strong_nudge_changes_are_left_to_the_general_path() -> N
         assert (found is not None) == mirrored
 
 
-@pytest.mark.parametrize(("side", "stride", "padding"), [(6, 2, 2), (4, 2, 1), (5, 1, 2), (7, 3, 2)])
+GEOMETRIES = [(6, 2, 2), (4, 2, 1), (5, 1, 2), (7, 3, 2)]
+
+
+@pytest.mark.parametrize(("side", "stride", "padding"), GEOMETRIES)
 def test_a_transposed_convolution_by_phases(side: int, stride: int, padding: int) -> None:
     kernel, coarse = torch.randn(4, 3, side, side).double(), torch.randn(2, 4, 5, 6).double()
-    pixels = [stride * n for n in coarse.shape[-2:]]
-    left = [n - ((m - 1) * stride - 2 * padding + side) for n, m in zip(pixels, (5, 6), strict=True)]
+    left = [stride * n - ((n - 1) * stride - 2 * padding + side) for n in coarse.shape[-2:]]
     exact = F.conv_transpose2d(coarse, kernel, None, stride, padding, left)
     back, reach = phase_kernel(kernel, stride, (padding, padding))
     found = F.pixel_shuffle(F.conv2d(coarse, back, None, 1, reach), stride)
