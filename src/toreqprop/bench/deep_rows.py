@@ -148,8 +148,9 @@ class PlainAttention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("query", "key", "value", "output"):
-            setattr(self, name, nn.Linear(WIDTH, WIDTH, bias=False))
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
+        )
         size = WIDTH // HEADS
         self.asking = nn.Parameter(torch.randn(HEADS, LENGTH, size) * size**-0.5)
         self.asked = nn.Parameter(torch.randn(HEADS, LENGTH, size))
@@ -157,8 +158,8 @@ class PlainAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (
             project(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for project in (self.query, self.key, self.value)  # type: ignore[operator]
+            for project in (self.query, self.key, self.value)
         )
         logits = q @ k.mT * q.shape[-1] ** -0.5 + self.asking @ self.asked.mT
         mixed = (torch.softmax(logits, -1) @ v).transpose(1, 2).flatten(2)
-        return torch.tanh(x + self.output(mixed))  # type: ignore[operator]
+        return torch.tanh(x + self.output(mixed))
