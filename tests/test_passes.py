@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 import toreqprop as teq
-from toreqprop.bench import deep_rows
 from toreqprop.energies import (
     AveragePooling,
     HardSigmoid,
@@ -115,13 +114,3 @@ def test_the_closed_gradient_of_a_kernel_in_its_ball(groups: int) -> None:
     mine = torch.autograd.grad((ball(kernel) * test).sum(), kernel)[0]
     other = torch.autograd.grad((exact(kernel) * test).sum(), kernel)[0]
     assert torch.dist(mine, other) <= 1e-3 * other.norm()
-
-
-@pytest.mark.parametrize("row", deep_rows.ROWS, ids=lambda row: row.name)
-def test_rows_are_at_their_bounds_and_have_a_twin(row: deep_rows.DeepRow) -> None:
-    row = deep_rows.DeepRow(row.kind, row.layers, batch=4)
-    model, (x, y) = deep_rows.model(row), deep_rows.draws(row)()
-    assert deep_rows.twin(row)(x).shape == model(x).shape
-    assert torch.isfinite(deep_rows.loss(model(x), y))
-    if row.kind != "transformer":
-        assert deep_rows.reach(model) > 0.95
