@@ -13,6 +13,7 @@ from rich.console import Console
 
 from toreqprop.atomic import write_atomically
 from toreqprop.cli import names
+from toreqprop.cli.elsewhere import Scheduler
 from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def sweep(
     ] = False,
     output: Output = RESULTS,
     jobs: Jobs = None,
+    scheduler: Scheduler = None,
     fresh: Fresh = False,
     report_only: Annotated[
         bool, typer.Option("--report", help="Write tables, figures and page of the kept report.")
@@ -96,6 +98,7 @@ def sweep(
                 fresh=fresh,
                 listener=display,
                 so_far=so_far,
+                executor=scheduler,
             )
         found = map_report(found) if noise_map else found
     write = report.write_map if noise_map else report.write_sweep

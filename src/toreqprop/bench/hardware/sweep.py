@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,13 @@ def run_sweep(
     fresh: bool = False,
     listener: Listener[Cell] | None = None,
     so_far: bool = False,
+    executor: Executor | str | None = None,
 ) -> Report:
     """Do what is missing of a plan and return its report as plain data.
 
-    Finished cells of equal code, settings, data and versions are taken up from ``output``; with
+    Finished cells of equal code, settings, data and versions are resumed from ``output``; with
     ``so_far`` they are all there is: nothing is measured, and the report says how many trials and
-    cells are missing.
+    cells are missing. An ``executor``, or the address of a dask scheduler, has them done elsewhere.
 
     Raises:
         DataUnavailableError: the task's data cannot be had.
@@ -57,13 +59,15 @@ def run_sweep(
 
     def done(cells: list[Cell]) -> Outcome[Cell]:
         kept = [cell for cell in cells if store.path(cell).exists()] if so_far else cells
-        return run_jobs(kept, store, processes, listener, fresh=fresh and not so_far)
+        again = fresh and not so_far
+        return run_jobs(kept, store, processes, listener, fresh=again, executor=executor)
 
     trials = done(plan.trials())
     _whole(trials)
     cells = done(plan.cells(choose(trials.records)))
     made = provenance(command(plan), started)
-    made["timing"] |= {"jobs": processes, "reused_cells": trials.reused + cells.reused}
+    jobs = processes if executor is None else "elsewhere"
+    made["timing"] |= {"jobs": jobs, "reused_cells": trials.reused + cells.reused}
     made["missing_trials"] = len(plan.trials()) - len(trials.records)
     made["missing_cells"] = plan.size - len(cells.records)
     return sweep_report(plan, trials.records, cells.records, made)
