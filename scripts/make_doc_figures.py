@@ -13,16 +13,14 @@ import draw_circuit
 import draw_examples
 import draw_mazes
 import draw_settling
-import pulsed_devices
 import torch
 
-from toreqprop.bench.hardware import report
+from toreqprop.bench.hardware.pulses_picture import pulses_figure
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
 from toreqprop.plots import plain_style, save
 from toreqprop.plots.devices import faults_figure, map_figure
 from toreqprop.plots.style import BLUE, GREEN, INK, VERMILION, finish, new_figure
-from toreqprop.sealed import read_sealed
 from toreqprop.solvers import FixedPoint, relax
 
 ROOT = Path(__file__).parents[1]
@@ -60,16 +58,19 @@ def landscape(folder: Path) -> Path:
 
 
 def devices(folder: Path) -> None:
-    """Accuracy under faults, and noise against resolution, from what the sweep kept."""
-    kept = read_sealed(RESULTS / "digits.json")
-    if kept is not None:
-        save(faults_figure(report.summary(kept)), folder / "devices.svg")
-    grid = RESULTS / "digits-map.json"
-    if grid.exists():
-        save(map_figure(json.loads(grid.read_text())), folder / "devices-map.svg")
+    """Accuracy under faults, and noise against resolution, from the reports of the sweep."""
+    for name, stem, draw in (
+        ("devices", "digits", faults_figure),
+        ("devices-mnist", "mnist", faults_figure),
+        ("devices-map", "digits-map", map_figure),
+    ):
+        path = RESULTS / f"{stem}.json"
+        if path.exists():
+            save(draw(json.loads(path.read_text())), folder / f"{name}.svg")
+    save(pulses_figure(), folder / "pulses.svg")
 
 
-DEVICES = ("devices", "devices-map")
+DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")
 """Those of `devices`."""
 
 EXAMPLES = (
@@ -92,7 +93,6 @@ def main(folder: Path = FOLDER) -> None:
     draw_settling.draw(folder)  # maze, maze-narrow, settling
     draw_examples.main(folder)
     draw_mazes.main(folder)
-    pulsed_devices.draw(folder / "pulses.svg")
     devices(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)

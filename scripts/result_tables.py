@@ -15,7 +15,6 @@ from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
-from toreqprop.sealed import read_sealed
 from toreqprop.verify import claims
 
 ROOT = Path(__file__).parents[1]
@@ -38,45 +37,66 @@ def play_records() -> dict[str, Report]:
     }
 
 
-def speed_table() -> list[str]:
-    """Time of a training step over backpropagation's, a row for each size."""
-    rows = load("speed.json")["rows"]
-    names = [t["name"] for t in rows[0]["timings"]]
+def _speed_rows(weak: bool) -> list[str]:
+    """The rows of `toreqprop speed` whose couplings stay as drawn, or those at their bounds."""
+    found = load("speed.json")
+    rows = [r for r in found["rows"] if (r["network"]["norm"] is None) == weak]
+    names = list(dict.fromkeys(t["name"] for r in rows for t in r["timings"]))[1:]
     lines = [
-        "| batch, inputs, hidden | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
+        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
+        + " | ".join(names)
+        + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(names),
     ]
     for row in rows:
-        ratios = {t["name"]: t["median_ratio"] for t in row["timings"]}
-        sizes = f"{row['batch']}, {row['inputs']}, {row['hidden']}"
-        cells = [f"{ratios[n]:.2f}" if n in ratios else "–" for n in names]
-        lines.append(f"| {sizes} | " + " | ".join(cells) + " |")
+        network = row["network"]
+        ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
+        steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
+        lines.append(
+            f"| {row['label']} | {network['batch']}, {network['inputs']} "
+            f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f} | "
+            + " | ".join(ratios.get(name, "–") for name in names)
+            + " |"
+        )
     return lines
 
 
-def layered_speed_table() -> list[str]:
-    """Networks at their bounds: times over backpropagation's, and what they were bought with."""
-    found = load("speed_layered.json")
-    lines = [
-        "| batch | layers | feedback | time over backprop | over fused Adam | norm / radius "
-        "| passes | worst cosine |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        network = row["network"]
-        lines.append(
-            f"| {network['batch']} | {network['layers']} × {network['width']}"
-            f"{', looped' * network.get('loop', False)} "
-            f"| {network['feedback']:g} | {row['cpu_ratio']:.2f} | {row['fused_ratio']:.2f} "
-            f"| {row['reach']:.3f} | {row['free']:.1f} + {row['nudged']:.1f} "
-            f"| {row['cosine']:.4f} |"
-        )
-    setup = found["conditions"]
+def speed_table() -> list[str]:
+    """Time of a training step over that of others, of networks that hardly recur."""
+    return _speed_rows(weak=True)
+
+
+def speed_at_bounds_table() -> list[str]:
+    """The same of networks whose couplings are at their bounds, and what it was bought with."""
     return [
-        *lines, "",
-        f"784 inputs, radius {setup['radius']:g}, relaxed to {setup['tol']:g}, one thread; the "
-        "first ratio is of median processor times, the second of best wall times.",
-    ]  # fmt: skip
+        *_speed_rows(weak=False),
+        "",
+        "Median processor time over that of others, one thread. *Norm*: of the largest coupling; "
+        "weak feedback lets it be larger. *Steps*: free + nudged. A twin of the same size that has "
+        "the same depth too is listed once.",
+    ]
+
+
+def speed_training_table() -> list[str]:
+    """Processor time of whole trainings, where it was measured."""
+    found = load("speed.json").get("training")
+    if found is None:
+        return ["Not measured yet: `toreqprop speed --training`."]
+    goal = found["setup"]["goal"]
+    lines = [
+        "| network | learning rate | epochs | processor time | TorEqProp's over it | test |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm, seconds in found["mean_seconds"].items():
+        runs = [r for r in found["runs"] if r["arm"] == arm]
+        epochs = ", ".join(str(r["epochs"]) for r in runs)
+        test = sum(r["test"] for r in runs) / len(runs)
+        spent = "not reached" if seconds is None else f"{seconds:.1f} s"
+        ratio = found["ratio"][arm]
+        share = "–" if ratio is None else f"{ratio:.2f}"
+        lines.append(f"| {arm} | {runs[0]['rate']:g} | {epochs} | {spent} | {share} | {test:.2%} |")
+    said = f"Until {goal:.0%} of held-out training images are told right; one thread."
+    return [*lines, "", said]
 
 
 def convolutional_table() -> list[str]:
@@ -463,59 +483,44 @@ def _plain(value: float | bool) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
 
 
-def pulsed_table() -> list[str]:
-    """Test accuracy on digits by device, as it is and with the remedy."""
-    found = load("pulsed/digits.json")
-    lines = ["| device | pulses | with Tiki-Taka |", "|---|---|---|"]
-    by_name: dict[str, dict[bool, Report]] = {}
-    for row in found["rows"]:
-        by_name.setdefault(row["device"], {})[row["remedy"]] = row
-    for name, rows in by_name.items():
-        cells = [
-            f"{100 * rows[r]['mean']:.1f} ± {100 * rows[r]['std']:.1f} %" if r in rows else "–"
-            for r in (False, True)
-        ]
-        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
-    runs = sum(len(row["search"]) for row in found["rows"])
-    return [
-        *lines,
-        "",
-        f"`{found['network']}`, {found['epochs']} epochs, mean and standard deviation over "
-        f"{found['seeds']} seeds, each with another sample of devices; settings chosen on a fifth "
-        f"of the training data ({runs} runs, all kept). Measured by `{found['command']}`.",
-    ]
+def of_devices(
+    name: str, command: str, lines: Callable[[Report], list[str]], figure: str | None = None
+) -> list[str]:
+    """Lines of a report on chips, with its figure; the command where there is none yet."""
+    if not (RESULTS / "hardware" / f"{name}.json").exists():
+        return [f"Not measured yet: `toreqprop hardware {command}`."]
+    drawn = [] if figure is None else ["", f"![{figure}](figures/{DEVICE_FIGURES[name]}.svg)"]
+    return [*lines(load(f"hardware/{name}.json")), *drawn]
 
 
-def sealed(name: str) -> Report:
-    """What a sweep of devices has kept."""
-    found = read_sealed(RESULTS / "hardware" / name)
-    if found is None:
-        raise FileNotFoundError(f"results/hardware/{name} is missing or damaged")
-    return found
+DEVICE_FIGURES = {"digits": "devices", "mnist": "devices-mnist", "digits-map": "devices-map"}
+"""By report, the figure that `make_doc_figures.py` draws of it."""
 
 
-def budget_grid_table() -> list[str]:
-    """Predicted against measured gradient errors, a row for each device."""
-    found = load("hardware/budget.json")
-    lines = ["| device | best β | predicted / measured at β/3 | at β | at 3β | limit |"]
-    lines.append("|---|---|---|---|---|---|")
-    for row in found["rows"]:
-        cells = [f"{p['predicted']:.2g} / {p['measured']:.2g}" for p in row["points"]]
-        best = row["points"][1]["beta"]
-        words = " | ".join([row["device"], f"{best:.2g}", *cells, row["limit"]])
-        lines.append(f"| {words} |")
-    points = sum(len(row["points"]) for row in found["rows"])
-    return [
-        *lines, "",
-        f"Worst factor over {points} points: {found['worst_factor']:.2f} (`{found['command']}`).",
-    ]  # fmt: skip
+def devices_table(task: str) -> list[str]:
+    """Accuracies under every fault, and how they were measured."""
+
+    def lines(found: Report) -> list[str]:
+        return [*device_report.table_lines(found), "", device_report.sentence(found)]
+
+    return of_devices(task, f"sweep --task {task}", lines, f"Accuracy under faults, {task}")
+
+
+def devices_claims(task: str) -> list[str]:
+    """What is claimed of learning in place, with intervals and verdicts."""
+    return of_devices(task, f"sweep --task {task}", device_report.claim_lines)
+
+
+def devices_settings(task: str) -> list[str]:
+    """What the search chose for every method, and what learning in place took."""
+    return of_devices(task, f"sweep --task {task}", device_report.settings_lines)
 
 
 def devices_map() -> list[str]:
     """Accuracy in place against noise and resolution."""
-    if not (RESULTS / "hardware" / "digits-map.json").exists():
-        return ["Not measured yet: `toreqprop hardware sweep --map`."]
-    return device_report.map_lines(load("hardware/digits-map.json"))
+    return of_devices(
+        "digits-map", "sweep --map", device_report.map_lines, "Noise against resolution"
+    )
 
 
 def mazes_table() -> list[str]:
@@ -548,24 +553,21 @@ BLOCKS = {
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
     "pulsed-presets": presets_table,
-    "pulsed": pulsed_table,
-    "budget-grid": budget_grid_table,
-    "devices": lambda: device_report.table_lines(device_report.summary(sealed("digits.json"))),
-    "devices-claims": lambda: device_report.claim_lines(
-        device_report.summary(sealed("digits.json"))
-    ),
-    "devices-mnist": lambda: [
-        *device_report.table_lines(device_report.summary(sealed("mnist.json"))),
-        "",
-        *device_report.claim_lines(device_report.summary(sealed("mnist.json"))),
-    ],
+    "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
+    "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),
+    "devices": lambda: devices_table("digits"),
+    "devices-claims": lambda: devices_claims("digits"),
+    "devices-settings": lambda: devices_settings("digits"),
+    "devices-mnist": lambda: devices_table("mnist"),
+    "devices-mnist-claims": lambda: devices_claims("mnist"),
     "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),
     "circuits": circuits_table,
     "speed": speed_table,
-    "speed-layered": layered_speed_table,
+    "speed-at-bounds": speed_at_bounds_table,
+    "speed-training": speed_training_table,
     "memory": memory_table,
     "accuracy": accuracy_table,
     "insights": insights,

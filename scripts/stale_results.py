@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench.hardware.budget_grid import DEVICES, GridPoint
+from toreqprop.bench.hardware.faults import FAULTS, MAP, Fault
+from toreqprop.bench.hardware.methods import METHODS, RECIPES, Method
+from toreqprop.bench.hardware.plan import Plan, choose
+from toreqprop.bench.hardware.pulsed import trials
 from toreqprop.bench.plan import make_plan
 from toreqprop.evidence.study import stale as stale_measurements
 from toreqprop.verify.levels import LEVELS
@@ -57,6 +63,49 @@ def mutation_staleness(report: dict[str, Any]) -> list[str]:
     return stale
 
 
+def sweep_staleness(report: dict[str, Any], faults: tuple[Fault, ...] = FAULTS) -> list[str]:
+    """The faults of a sweep of chips whose cells would have to be measured again, or are missing;
+    "search" where that is of the trials."""
+    methods: tuple[Method, ...] = METHODS[:1] if faults == MAP else METHODS
+    plan = Plan(RECIPES[report["task"]], faults, methods)
+    tried, keys = plan.trials(), report["keys"]
+    if any(keys.get(cell.label) != cell.key for cell in tried):
+        return ["search"]  # and with it everything
+    scores = {
+        (t["fault"], t["method"], t["learning_rate"], t["epochs"]): sum(t["held_out"])
+        for t in report["search"]
+    }
+    records = {
+        c: {"accuracy": scores[c.fault.name, c.method, c.recipe.learning_rate, c.recipe.epochs]}
+        for c in tried
+    }
+    cells = plan.cells(choose(records))
+    stale = [cell.fault.name for cell in cells if keys.get(cell.label) != cell.key]
+    return list(dict.fromkeys(stale))
+
+
+def pulsed_staleness(report: dict[str, Any]) -> list[str]:
+    """The runs of pulsed devices, of those that are in the report, of other code."""
+    first = trials("exact", False, report["epochs"])
+    return [run.label for run in first if report["keys"].get(run.label) != run.key]
+
+
+def grid_staleness(report: dict[str, Any]) -> list[str]:
+    """The devices of the budget's grid that would have to be measured again."""
+    points = [GridPoint(name) for name in DEVICES]
+    return [p.device for p in points if report["keys"].get(p.label) != p.key]
+
+
+OF_CHIPS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "digits": sweep_staleness,
+    "mnist": sweep_staleness,
+    "digits-map": lambda report: sweep_staleness(report, MAP),
+    "budget": grid_staleness,
+    "pulsed": pulsed_staleness,
+}
+"""By the name of a report on chips."""
+
+
 def staleness(path: Path, report: Any) -> list[str] | None:
     """What of a file of results is stale; None where it does not say what it was made from."""
     if path.name == "benchmark.json":
@@ -65,6 +114,8 @@ def staleness(path: Path, report: Any) -> list[str] | None:
         return verification_staleness(report)
     if path.name == "mutations.json":
         return mutation_staleness(report)
+    if path.parent.name == "hardware" and path.stem in OF_CHIPS:
+        return OF_CHIPS[path.stem](report)
     if isinstance(report, dict) and "measurements" in report:
         return stale_measurements(report)
     return None

@@ -158,7 +158,7 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     hardware.Analog: {"limit": 1.0},
     hardware.Binary: {},
     hardware.Ternary: {"threshold": 0.7},
-    hardware.Quantised: {"bits": 4, "limit": 1.0},
+    hardware.Quantised: {"bits": 4, "limit": None, "clip": 1.5},
     hardware.Converter: {"bits": 8, "limit": 1.0},
     hardware.Device: {
         "weights": hardware.Quantised(4), "write_noise": 0.1, "spread": 0.1, "stuck": 0.1,

@@ -35,10 +35,19 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+    import dask
+
+    # On a busy machine a worker takes long to start and to answer; nothing here is about that.
+    patient = dict.fromkeys(
+        ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"), "600s"
+    )
     # Workers end with this process: a nanny restarts one that is killed, as on a real cluster.
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as running:
+    with (
+        dask.config.set({**patient, "distributed.scheduler.worker-ttl": None}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as running,
+    ):
         yield running
 
 
@@ -186,7 +195,14 @@ def test_a_search_of_scikit_learn_is_the_same_on_ray(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "command",
-    [["benchmark"], ["verify", "--track", "9"], ["tune", "digits"], ["depth"], ["tables"]],
+    [
+        ["benchmark"],
+        ["verify", "--track", "9"],
+        ["tune", "digits"],
+        ["depth"],
+        ["tables"],
+        ["hardware", "sweep"],
+    ],
 )
 def test_every_command_that_does_jobs_takes_a_scheduler(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

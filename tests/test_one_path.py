@@ -129,3 +129,20 @@ def test_relaxations_that_fail_are_counted_and_told_at_the_end() -> None:
     }
     assert model.failures["free", "MAX_STEPS", 0] == 4
     assert model.relaxations == 8
+
+
+def test_a_phase_ends_by_the_radius_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is made to find out that the last one was enough; what is left is below ``tol``."""
+    torch.manual_seed(0)
+    model = teq.LoopedMLP(20, 30, 4, radius=0.3, bound="tight")
+    with torch.no_grad():
+        model.recurrent.raw.mul_(10)
+    x = torch.randn(8, 20)
+    found = model.equilibrium(x)
+    with torch.no_grad():
+        state = found.state[0].detach()
+        drive = F.linear(x, model.input.weight, model.input.bias)
+        step = torch.tanh(drive + state @ model.recurrent.weight) - state
+    assert float((step.norm(dim=1) / state.norm(dim=1)).max()) <= model.tol
+    monkeypatch.setattr(model, "residual_factor", lambda: None)
+    assert model.equilibrium(x).steps > found.steps

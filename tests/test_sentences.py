@@ -50,7 +50,7 @@ def test_an_empty_argument_is_no_folder(
 PLOTS = ("relaxation", "trajectories", "alignment", "spectrum", "training")
 
 
-DRAWING = [*(["plot", kind] for kind in PLOTS), ["sweep-beta"], ["memory"], ["speed", "--scaling"]]
+DRAWING = [*(["plot", kind] for kind in PLOTS), ["sweep-beta"], ["memory"]]
 
 
 @pytest.mark.parametrize("command", DRAWING, ids=" ".join)
@@ -64,7 +64,6 @@ def test_without_matplotlib_nothing_is_measured_for_a_figure(
     monkeypatch.setattr("toreqprop.tasks.get", measured)
     monkeypatch.setattr("toreqprop.bench.beta_sweep.curve", measured)
     monkeypatch.setattr("toreqprop.bench.memory.point", measured)
-    monkeypatch.setattr("toreqprop.bench.scaling.measure", measured)
     monkeypatch.chdir(tmp_path)
     assert 'Figures need matplotlib: run `pip install "toreqprop[bench]"`.' in refuse(*command)
 

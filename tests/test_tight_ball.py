@@ -18,6 +18,7 @@ from toreqprop.energies import (
     TightConvolutionBall,
     convolution_norm,
 )
+from toreqprop.energies.singular_block import largest_singular
 from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY, norm_is_below
 from toreqprop.kernels import compiled_available
 
@@ -159,6 +160,41 @@ def test_never_above_while_training(build, rate: float, optimizer) -> None:  # t
         assert model.lipschitz() <= 0.95 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(("shape", "size"), [((150, 120), 0.01), ((320, 400), 0.003)])
+def test_blocks_follow_what_an_optimizer_adds(
+    shape: tuple[int, int], size: float, compiled: bool
+) -> None:
+    """Steps as Adam takes them first: every entry by the same amount, in a sign pattern of low
+    rank and in a random one, next to a matrix whose largest singular values lie close together."""
+    torch.manual_seed(0)
+    ball = TightBall(0.9, shape, compiled=compiled)
+    raw = torch.randn(shape) / max(shape) ** 0.5
+    for number in range(8):
+        moved = torch.randn(shape[0], 2) @ torch.randn(2, shape[1])
+        raw = raw + size * (moved if number % 2 else torch.randn(shape)).sign()
+        weight = ball(raw.requires_grad_())
+        assert 0.9 / MARGIN * 0.999 <= norm(weight) <= 0.9
+        weight.sum().backward()
+        raw = raw.detach()
+
+
+def test_blocks_of_both_kinds_agree() -> None:
+    """Compiled and not: the same value and vectors, also of a matrix of rank two."""
+    if not compiled_available():
+        pytest.skip("Numba is not installed")
+    torch.manual_seed(0)
+    thin = torch.randn(40, 2, dtype=torch.float64) @ torch.randn(2, 30, dtype=torch.float64)
+    for weight in (thin, torch.randn(40, 30, dtype=torch.float64)):
+        start = torch.randn(8, 30, dtype=torch.float64)
+        one = largest_singular(weight, start, 2)
+        two = largest_singular(weight, start, 2, compiled=True)
+        assert one[0] == pytest.approx(two[0], rel=1e-9)
+        assert one[0] <= norm(weight) * (1 + 1e-12)
+        for a, b in ((one[1], two[1]), (one[2][0], two[2][0])):
+            assert abs(float(a @ b)) == pytest.approx(1, rel=1e-6)
+
+
 def test_tight_after_training() -> None:
     model, x, y = model_and_batch(256)
     chosen = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -215,6 +251,14 @@ def test_state_dicts_of_version_0_1_have_no_such_buffers() -> None:
     other = teq.LoopedMLP(10, 48, 4, radius=0.95, bound="tight")
     other.load_state_dict(old)
     assert torch.equal(model(x), other(x))
+
+
+def test_state_dicts_with_one_vector_are_read() -> None:
+    ball = TightBall(0.5, (12, 10))
+    old = {**ball.state_dict(), "start": torch.ones(10)}
+    ball.load_state_dict(old)
+    assert torch.equal(ball.start[0], torch.ones(10))
+    assert ball.start.shape == (8, 10)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

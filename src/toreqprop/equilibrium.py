@@ -36,8 +36,11 @@ class Settings:
     trace: Trace | None = None
 
 
-_Found = list[Solution]
-"""What the forward pass found, beside the tensors autograd carries."""
+class _Found:
+    """What the forward pass found, beside the tensors autograd carries."""
+
+    __slots__ = ("solution",)  # an object: ``torch.func`` would make another list of a list
+    solution: Solution
 
 
 def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
@@ -57,11 +60,11 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
             last = relax(system, settings.solver.limited(max_steps=1), start=reached)
         return last.but(state=state, steps=settings.gradient.steps)
     refuse_tracing()
-    found: _Found = []
+    found = _Found()
     transformed = torch._C._are_functorch_transforms_active()
     function = _TransformedEquilibrium if transformed else _Equilibrium
     tensors = function.apply(settings, found, x, *params)
-    solution = found[0]
+    solution = found.solution
     return solution.but(state=tensors[: len(solution.state)])
 
 
@@ -126,7 +129,7 @@ def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) ->
             kernel=settings.kernel,
             trace=settings.trace,
         )
-    found.append(solution)
+    found.solution = solution
     settings.report("free", solution)
     return (*solution.state, *system.drive, *solution.memory)
 
@@ -134,7 +137,7 @@ def _free_phase(settings: Settings, found: _Found, x: Tensor, params: Params) ->
 def _keep(
     ctx: Any, settings: Settings, found: _Found, given: tuple[Tensor, ...], kept: State
 ) -> None:
-    solution = found[-1]
+    solution = found.solution
     ctx.settings, ctx.given = settings, len(given)
     ctx.layers, ctx.known = len(solution.state), len(solution.memory)
     ctx.set_materialize_grads(False)

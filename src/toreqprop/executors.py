@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments; both travel to another process."""
 
-PATIENCE = "10s"
+PATIENCE = "60s"
 """How long a scheduler may take to answer."""
 
 _alone = threading.Lock()

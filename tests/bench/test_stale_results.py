@@ -10,6 +10,9 @@ import pytest
 
 from tests.docs.pages import ROOT
 from toreqprop.bench import beta_sweep
+from toreqprop.bench.hardware.faults import FAULTS
+from toreqprop.bench.hardware.methods import RECIPES
+from toreqprop.bench.hardware.plan import Plan, choose
 from toreqprop.bench.plan import make_plan
 from toreqprop.evidence import job
 from toreqprop.verify.mutations.catalogue import mutations
@@ -38,6 +41,32 @@ def test_a_report_of_other_code_is_stale(
     assert script.benchmark_staleness(report) == ["digits"]
     monkeypatch.setattr(job, "code_digest", lambda module: "other code")
     assert set(script.benchmark_staleness(report)) == set(rows)
+
+
+def test_a_sweep_of_chips_with_other_or_missing_cells_is_stale(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "deciding_versions", dict)  # looked up once for each key
+    plan = Plan(RECIPES["digits"])
+    trials = plan.trials()
+    cells = plan.cells(choose({cell: {"accuracy": 90.0} for cell in trials}))
+    report = {
+        "task": "digits",
+        "keys": {cell.label: cell.key for cell in (*trials, *cells)},
+        "search": [
+            {
+                "fault": c.fault.name, "method": c.method, "held_out": [90.0],
+                "learning_rate": c.recipe.learning_rate, "epochs": c.recipe.epochs,
+            }
+            for c in trials
+        ],
+    }  # fmt: skip
+    assert script.sweep_staleness(report) == []
+    last = FAULTS[-1].name
+    del report["keys"][cells[-1].label]  # type: ignore[attr-defined]
+    assert script.sweep_staleness(report) == [last]
+    monkeypatch.setattr(job, "code_digest", lambda module: "other code")
+    assert script.sweep_staleness(report) == ["search"]
 
 
 def test_every_kind_of_file_is_asked(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

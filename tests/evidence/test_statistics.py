@@ -13,7 +13,7 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import DescrStatsW, ttost_paired
 
 from toreqprop.errors import InvalidInputError
-from toreqprop.evidence.statistics import above_chance, compare, holm, summarise, wilson
+from toreqprop.evidence.statistics import above_chance, compare, exceeds, holm, summarise, wilson
 
 RNG = np.random.default_rng(7)
 CASES = [
@@ -140,3 +140,20 @@ def test_chance_is_not_beaten_by_luck() -> None:
     assert above_chance([90.0, 91.0, 92.0], 10.0, 0, 1) < 1e-3
     assert above_chance([50.0], 50.0, 50, 100) > 0.4  # one seed: the samples decide
     assert above_chance([70.0], 50.0, 70, 100) < 1e-3
+
+
+@pytest.mark.parametrize(("first", "second"), CASES)
+@pytest.mark.parametrize("by", [0.0, -1.0])
+def test_one_sided_test_agrees_with_scipy(
+    first: list[float], second: list[float], by: float
+) -> None:
+    shifted = [b + by for b in second]
+    expected = stats.ttest_rel(first, shifted, alternative="greater").pvalue
+    assert exceeds(first, second, by) == pytest.approx(expected, abs=CLOSE)
+
+
+def test_one_sided_test_without_variance() -> None:
+    assert exceeds([1.0], [0.0]) is None
+    assert exceeds([1.0, 2.0], [0.5, 1.5]) == 0.0
+    assert exceeds([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert exceeds([1.0, 2.0], [1.0, 2.0], by=-1.0) == 0.0

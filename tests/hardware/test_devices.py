@@ -211,6 +211,38 @@ def test_bits_are_levels(bits: int, levels: int) -> None:
         assert float((Converter(bits)(inside) - inside).abs().max()) <= Converter(bits).step / 2
 
 
+def test_a_scale_by_the_mean_square_leaves_weights_to_few_bits() -> None:
+    """Three values at two bits either way; with the largest as scale most weights are zero."""
+    weight = torch.randn(200, 50, generator=torch.Generator().manual_seed(0))
+    largest, clipped = Quantised(2)(weight), Quantised(2, clip=1.5)(weight)
+    assert len(largest.unique()) == len(clipped.unique()) == 3
+    assert float((largest == 0).float().mean()) > 0.9
+    size = 1.5 * weight.square().mean().sqrt()
+    assert torch.allclose(clipped.abs().max(), size)
+    assert torch.equal(clipped == 0, weight.abs() / size < 0.5)
+    assert (clipped - weight).norm() < 0.5 * (largest - weight).norm()
+    with pytest.raises(InvalidInputError, match="give one"):
+        Quantised(2, limit=1.0, clip=1.5)
+
+
+def test_a_chip_whose_weights_alone_differ_is_the_same_energy() -> None:
+    """Kernels serve it, and its states are those of the network at the weights on the chip."""
+    model, x, _ = network()
+    model.tol = 1e-10
+    chip = on(Device(stuck=0.3, spread=0.2, weights=Quantised(4)), model)
+    assert chip.field is model.field
+    with torch.no_grad():
+        written = model.system_parameters()
+        placed = chip.system_parameters()
+        pairs = [(a, b) for a, b in zip(written, placed, strict=True) if a.dim() > 1]
+        assert not any(torch.equal(a, b) for a, b in pairs)
+        expected = System.bind(model.field, x, placed)
+        found = chip.equilibrium(x).state
+        image = expected.activate(expected.preactivation(found))
+    for a, b in zip(found, image, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-8)
+
+
 def test_ternary_and_binary_are_the_closest_of_their_kind() -> None:
     """α of ternary and binary is the least-squares scale of their signs."""
     weight = torch.randn(200).double().reshape(10, 20)

@@ -33,9 +33,9 @@ LOOPED = "looped"
 NETWORKS = (LOOPED, "2", "4", "8")
 """One layer coupled to itself, or so many layers on top of each other."""
 
-TWIN_STARTS = {"2": "usual", "4": "orthogonal", "8": "orthogonal"}
-"""How the twins start: of torch's weights and the orthogonal ones of stacks those with the lower
-loss on held-out training images (``results/depth_search.jsonl``)."""
+TWIN_START = "orthogonal"
+"""How the twins of stacks start: of torch's usual weights and the orthogonal ones of stacks those
+with the lower loss on held-out training images, at every depth (``results/depth_search.jsonl``)."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def build(
         return LoopedMLP(inputs, width, classes), plain(inputs, width, 1, classes)
     layers = int(network)
     stack = HopfieldMLP([inputs, *[width] * layers, classes])
-    return stack, plain(inputs, width, layers, classes, TWIN_STARTS[network])
+    return stack, plain(inputs, width, layers, classes, TWIN_START)
 
 
 def plain(
@@ -244,9 +244,9 @@ def read(path: Path, setup: Setup) -> list[Run]:
 def render_markdown(setup: Setup, runs: list[Run]) -> str:
     """One row for each task and network."""
     lines = [
-        "| task | layers | EP % | backprop % | gap (95 % interval) | within 1 point "
+        "| task | layers | seeds | EP % | backprop % | gap (95 % interval) | within 1 point "
         "| smallest cosine at first, after | norm over radius | passes | processor time |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for task in setup.tasks:
         for network in setup.networks:
@@ -255,7 +255,7 @@ def render_markdown(setup: Setup, runs: list[Run]) -> str:
             time_ratio = sum(r.seconds for r in own) / sum(r.twin_seconds for r in own)
             free, nudged = (sum(r.steps[k] for r in own) / len(own) for k in (0, 1))
             lines.append(
-                f"| {task} | {network} | {_mean([r.accuracy for r in own]):.2f} "
+                f"| {task} | {network} | {len(own)} | {_mean([r.accuracy for r in own]):.2f} "
                 f"| {_mean([r.twin for r in own]):.2f} "
                 f"| {_interval(found.gap)} | {_verdict(found)} "
                 f"| {min(r.first for r in own):.3f}, {min(r.last for r in own):.3f} "

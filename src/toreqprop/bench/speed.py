@@ -1,92 +1,85 @@
-"""How long a training step takes, next to backpropagation's: all sides interleaved in one run.
+"""How long a training step takes, next to backpropagation's and others': all in one run.
 
 Every round draws a batch and lets each contender train on it for one step (Adam, cross-entropy),
-so that all of them see the same data, the same machine and the same moment. Data are the digits,
-scaled up to 28 x 28 where the row asks for 784 inputs. Radius and gain are those of the benchmark's
-fast rows, which say how accurate such networks are.
+so that all of them see the same data, the same machine and the same moment. What is printed beside
+the time is what the time was bought with: the true norms of the couplings, the steps of both
+phases, and the smallest cosine of a tensor's gradient with the exact one at the weights that were
+timed.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
-from toreqprop.bench.contenders import Contender, batches, train_in_turn, train_once
-from toreqprop.bench.deq_baseline import DeepEquilibriumMLP
-from toreqprop.bench.hyperparameters import settings
-from toreqprop.gradients import CenteredEP, GradientEstimator, UnrolledGradient
-from toreqprop.models import BackpropMLP, LoopedMLP
-from toreqprop.models.base import KernelName
+from toreqprop.bench.contenders import Contender, train_in_turn, train_once
+from toreqprop.bench.deq_baseline import METHODS, DeepEquilibrium, deq_available
+from toreqprop.bench.speed_rows import ROWS, Built, Network, build, parameters, true_norms
+from toreqprop.certificate import certify
+from toreqprop.gradients import UnrolledGradient
+from toreqprop.models import EquilibriumModel
 
-SIZES = ((64, 64, 128), (128, 784, 256), (128, 784, 1024))
-"""(batch, inputs, hidden) of the three rows."""
-
-TARGETS = {(64, 64, 128): 1.5, (128, 784, 256): 1.2, (128, 784, 1024): 2.0}
-"""Step time over backpropagation's that the project set out to reach."""
-
-CLASSES = 10
-BASELINE, OURS, UNROLLED = "backprop", "TorEqProp", "unrolled 30"
+OURS, UNROLLED = "TorEqProp", "unrolled"
+SIZE, DEPTH = "same size", "same depth"
+FUSED = ", fused Adam"
+"""Added to the name of a plain network whose optimizer is one fused call."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured, and how long for."""
+    """How long is measured, and from which seed; ``seconds`` is a row's time, more or less."""
 
-    radius: float = 0.05
-    tol: float = 1e-3
-    kernel: KernelName | None = "auto"
-    gradient: GradientEstimator | None = None
-    rounds: int = 100
-    warmup: int = 100
+    rounds: int = 60
+    warmup: int = 10
+    seconds: float = 60.0
     seed: int = 42
     rate: float = 1e-3
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One contender in one row.
+    """One contender in one row: best and median wall time and median processor time of a step.
 
-    ``ratio`` is best time over backpropagation's best, ``median_ratio`` the same of medians and
-    ``cpu_ratio`` of median processor time, which other programs on the machine disturb least;
-    ``peak_fraction`` counts matrix products alone. ``steps`` and ``residual`` (mean number of
-    evaluations of f, worst relative residual) are given for each phase where there are any.
+    ``ratio`` and ``cpu_ratio`` are the equilibrium network's best wall time and median processor
+    time over this contender's.
     """
 
     name: str
+    parameters: int
     best_ms: float
     median_ms: float
+    cpu_ms: float
     ratio: float
-    median_ratio: float
     cpu_ratio: float
-    gigaflop: float
-    peak_fraction: float
-    loss: float
-    steps: dict[str, float] = field(default_factory=dict)
-    residual: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Row:
-    """All contenders at one size."""
+    """All contenders of one network. ``norm`` is its largest coupling's at the weights that were
+    timed, ``reach`` the smallest share of what a coupling's norm may be."""
 
-    batch: int
-    inputs: int
-    hidden: int
-    gain: float
-    target: float | None
+    network: Network
+    label: str
+    norm: float
+    reach: float
+    steps: dict[str, float]
+    residual: float
+    cosine: float
+    certified: bool
+    rounds: int
     timings: tuple[Timing, ...]
-    contraction: float
 
     def of(self, name: str) -> Timing:
-        """The timing of that contender."""
-        return next(t for t in self.timings if t.name == name)
+        """The timing of that contender; where a network of the same size has the same depth too,
+        it is both."""
+        known = {t.name: t for t in self.timings}
+        return known.get(name) or known[name.replace(DEPTH, SIZE)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,6 @@ class SpeedTable:
     """The rows and the conditions they were measured under."""
 
     rows: tuple[Row, ...]
-    peak_gflops: float
     conditions: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,120 +96,101 @@ class SpeedTable:
 
 def measure(
     setup: Setup,
-    *,
-    sizes: tuple[tuple[int, int, int], ...] = SIZES,
-    against_torchdeq: bool = False,
-    unrolled: bool = True,
+    networks: tuple[Network, ...] = ROWS,
     on_round: Callable[[], None] = lambda: None,
+    on_row: Callable[[SpeedTable], None] = lambda table: None,
 ) -> SpeedTable:
-    """Measure every row; the number of torch threads is the caller's choice."""
-    peak = matrix_product_peak()
-    rows = []
-    for size in sizes:
-        contenders = _contenders(setup, size, against_torchdeq, unrolled)
-        rows.append(_row(setup, size, contenders, peak, on_round))
+    """Measure every row; the number of torch threads is the caller's choice.
+
+    ``on_row`` is given the table so far after every row, so that it can be kept.
+    """
     conditions = {
         **asdict(setup),
-        "gradient": repr(setup.gradient or CenteredEP()),
         "optimizer": f"torch.optim.Adam(lr={setup.rate:g})",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "dtype": "float32",
-        "data": "digits, scaled up to 28 x 28 where there are 784 inputs",
+        "torchdeq": deq_available(),
+        "data": "digits, scaled up to 28 x 28 where there are 784 inputs; random tokens",
     }
-    return SpeedTable(tuple(rows), peak, conditions)
+    rows: list[Row] = []
+    for network in networks:
+        rows.append(_row(setup, network, on_round))
+        on_row(SpeedTable(tuple(rows), conditions))
+    return SpeedTable(tuple(rows), conditions)
 
 
-def matrix_product_peak(size: int = 1024, batch: int = 128, repeats: int = 30) -> float:
-    """Best rate of a (batch, size) by (size, size) product in GFLOP/s."""
-    a, b = torch.randn(batch, size), torch.randn(size, size)
-    out = torch.empty(batch, size)
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2e-9 * batch * size * size / best
-
-
-def gain_of(inputs: int) -> float:
-    """The readout's gain for images of so many pixels, as the benchmark's rows have it."""
-    return settings("mnist" if inputs == 784 else "digits").ep.gain
-
-
-def _contenders(
-    setup: Setup, size: tuple[int, int, int], against_torchdeq: bool, unrolled: bool
-) -> list[Contender]:
-    _, inputs, hidden = size
-
-    def looped(**options: Any) -> LoopedMLP:
-        torch.manual_seed(setup.seed)
-        return LoopedMLP(
-            inputs, hidden, CLASSES, radius=setup.radius, gain=gain_of(inputs), tol=setup.tol,
-            kernel=setup.kernel, **options,
-        )  # fmt: skip
-
-    torch.manual_seed(setup.seed)
-    models: dict[str, nn.Module] = {
-        BASELINE: BackpropMLP(inputs, hidden, CLASSES),
-        OURS: looped(gradient=setup.gradient),
-    }
-    if unrolled:
-        models[UNROLLED] = looped(gradient=UnrolledGradient(steps=30))
-    if against_torchdeq:
-        for solver in ("fixed_point_iter", "anderson"):
-            models[f"torchdeq {solver}"] = DeepEquilibriumMLP(looped(), solver, setup.tol)
-    return [Contender.of(name, model, setup.rate) for name, model in models.items()]
-
-
-def _row(
-    setup: Setup,
-    size: tuple[int, int, int],
-    contenders: list[Contender],
-    peak: float,
-    on_round: Callable[[], None],
-) -> Row:
-    draw = batches(size, setup.seed)
-    # Slow contenders get fewer rounds: all of them the same number, from the time of one round.
-    started = time.perf_counter()
-    train_once(contenders, draw())
-    train_once(contenders, draw())
-    budget = int(_SECONDS_PER_ROW / (time.perf_counter() - started) * 2)
-    for _ in range(min(setup.warmup, budget)):
-        train_once(contenders, draw())
+def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
+    built = build(network, setup.seed)
+    ours = Contender.of(OURS, built.model(), setup.rate)
+    model = ours.model
+    if not isinstance(model, EquilibriumModel):
+        raise AssertionError("ours is an equilibrium network")
+    for _ in range(setup.warmup):
+        train_once([ours], built.draw())
         on_round()
-    train_in_turn(contenders, draw, max(10, min(setup.rounds, budget)), on_round)
-    baseline = contenders[0]
-    network = next(c.model for c in contenders if c.name == OURS)
-    if not isinstance(network, LoopedMLP):
-        raise AssertionError("ours is a LoopedMLP")
-    timings = tuple(_timing(c, baseline, draw(), peak) for c in contenders)
-    return Row(*size, gain_of(size[1]), TARGETS.get(size), timings, network.lipschitz())
-
-
-def _timing(
-    contender: Contender, baseline: Contender, batch: tuple[Tensor, Tensor], peak: float
-) -> Timing:
-    steps, residuals = contender.mean_steps(), dict(contender.residuals)
-    times, loss = sorted(contender.times), contender.loss
-    reference = sorted(baseline.times)
-    with FlopCounterMode(display=False) as counter:
-        F.cross_entropy(contender.model(batch[0]), batch[1]).backward()
-    gigaflop = counter.get_total_flops() * 1e-9
-    middle = len(times) // 2
-    return Timing(
-        contender.name,
-        times[0] * 1e3,
-        times[middle] * 1e3,
-        times[0] / reference[0],
-        times[middle] / reference[middle],
-        sorted(contender.cpu_times)[middle] / sorted(baseline.cpu_times)[middle],
-        gigaflop,
-        gigaflop / times[0] / peak,
-        loss,
-        steps,
-        residuals,
+    contenders = [ours, *_others(setup, network, built, ours.mean_steps()["free"])]
+    started = time.perf_counter()
+    for _ in range(2):
+        train_once(contenders, built.draw())
+    # Slow rows get fewer rounds: all contenders the same number, from the time of one round.
+    budget = int(2 * setup.seconds / (time.perf_counter() - started))
+    rounds = max(min(setup.rounds, budget), _LEAST)
+    train_in_turn(contenders, built.draw, rounds, on_round)
+    x, y = (t[:_CERTIFIED] for t in built.draw())
+    found = certify(model, x, y, loss=cross_entropy)
+    norms = true_norms(model)
+    return Row(
+        network,
+        network.label,
+        max(norm for norm, _ in norms),
+        min(reach for _, reach in norms),
+        ours.mean_steps(),
+        max(ours.residuals.values()),
+        found.min_cosine,
+        found.ok,
+        rounds,
+        tuple(_timing(c, ours) for c in contenders),
     )
 
 
-_SECONDS_PER_ROW = 40.0
+def _others(setup: Setup, network: Network, built: Built, steps: float) -> list[Contender]:
+    """All that the network is held against."""
+    found = []
+    for name, make in ((SIZE, built.same_size), (DEPTH, built.same_depth)):
+        if make is not None:
+            found.append(Contender.of(name, make(), setup.rate))
+            found.append(Contender.of(name + FUSED, make(), setup.rate, fused=True))
+    unrolled = built.model()
+    unrolled.gradient = UnrolledGradient(steps=math.ceil(steps))
+    unrolled.on_failure = "ignore"  # it stops where it was told to, converged or not
+    found.append(Contender.of(UNROLLED, unrolled, setup.rate))
+    for method in METHODS if deq_available() else ():
+        deep = DeepEquilibrium(built.model(), method, network.tol)
+        found.append(Contender.of(f"torchdeq {method}", deep, setup.rate))
+    return found
+
+
+def _timing(contender: Contender, ours: Contender) -> Timing:
+    return Timing(
+        contender.name,
+        parameters(contender.model),
+        1e3 * min(contender.times),
+        1e3 * _median(contender.times),
+        1e3 * _median(contender.cpu_times),
+        min(ours.times) / min(contender.times),
+        _median(ours.cpu_times) / _median(contender.cpu_times),
+    )
+
+
+def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Of every position where there are several."""
+    return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+_LEAST, _CERTIFIED = 3, 32
+"""Rounds a slow row gets at least; samples of the certificate."""

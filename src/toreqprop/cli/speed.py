@@ -1,11 +1,10 @@
-"""``toreqprop speed``: a training step's time next to backpropagation's."""
+"""``toreqprop speed``: a training step's time next to backpropagation's, and others'."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,171 +12,188 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from toreqprop.atomic import write_atomically
+from toreqprop.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from toreqprop.bench import scaling as scaling_bench
     from toreqprop.bench import speed as bench
 
 
 def speed(
-    against: Annotated[
-        str | None, typer.Option(help='"torchdeq": also measure it, where it is installed.')
-    ] = None,
-    scaling: Annotated[
-        bool, typer.Option("--scaling", help="Measure growth with size instead, with figure.")
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three rows, few rounds; writes no file.")
     ] = False,
-    layered: Annotated[
-        bool, typer.Option("--layered", help="Measure networks with couplings at their bounds.")
+    kind: Annotated[
+        str | None, typer.Option(help="looped, layered, convolutional or transformer rows alone.")
+    ] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="Instead: processor time of MNIST to 98 %.")
     ] = False,
-    radius: Annotated[
-        float | None, typer.Option(help="Bound on the norm: 0.05, or 0.978 with --layered.")
-    ] = None,
-    tol: Annotated[
-        float | None, typer.Option(help="Relative residual: 1e-3, or 1e-2 with --layered.")
-    ] = None,
-    kernel: Annotated[str, typer.Option(help="auto, numba, torch or numpy.")] = "auto",
-    rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 100,
+    parallel: Annotated[
+        bool, typer.Option("--parallel", help="Instead: what two threads and processes gain.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 60,
+    seconds: Annotated[float, typer.Option(help="A row's time: slow rows get fewer rounds.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
-    output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="Folder for speed.json.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
-    """Time one training step (Adam, cross-entropy) against backpropagation, side by side.
+    """Time one training step (Adam, cross-entropy) against other ways to train, side by side.
 
-    How accurate networks with this radius and gain are is in the benchmark's rows called "fast".
+    Every row says what the time was bought with: true norm, steps and the worst cosine of a
+    tensor's gradient with the exact one. Others are plain networks of the same parameter count and
+    of the same depth, with Adam and with fused Adam, the same network unrolled for as many steps,
+    and torchdeq where it is installed.
 
     \b
     Examples:
-      toreqprop speed --against torchdeq
-      toreqprop speed --scaling
-      toreqprop speed --layered
+      toreqprop speed --quick
+      toreqprop speed
+      toreqprop speed --training
+      toreqprop speed --parallel
     """
-    from toreqprop.bench import scaling as scaling_bench
-    from toreqprop.bench import speed as bench
-    from toreqprop.bench.deq_baseline import deq_available
-    from toreqprop.plots.style import need_matplotlib
+    from toreqprop.bench.speed_rows import KINDS
 
-    if against not in (None, "torchdeq"):
-        raise typer.BadParameter(f'--against knows "torchdeq", not {against!r}.')
-    if against and not deq_available():
-        raise typer.BadParameter("torchdeq is not installed: pip install torchdeq.")
-    if scaling:
-        need_matplotlib()  # before anything is measured
-    if layered and (scaling or against):
-        raise typer.BadParameter("--layered goes with neither --scaling nor --against.")
-    if layered:
-        _layered(radius, tol, rounds, seed, output, as_json)
-        return
-    setup = bench.Setup(
-        radius=bench.Setup.radius if radius is None else radius,
-        tol=bench.Setup.tol if tol is None else tol,
-        kernel=kernel,  # type: ignore[arg-type]
-        rounds=rounds,
-        seed=seed,
-    )
-    output.mkdir(parents=True, exist_ok=True)
+    if training + parallel + quick > 1:
+        raise typer.BadParameter("--quick, --training and --parallel are three different things.")
+    if kind is not None and kind not in KINDS:
+        raise typer.BadParameter(f"--kind knows {', '.join(KINDS)}, not {kind!r}.")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("training all contenders in turn", total=None)
-        if scaling:
-            curves = scaling_bench.measure(setup, on_point=lambda: progress.advance(bar))
+
+        def say(line: str = "training all contenders in turn") -> None:
+            progress.update(bar, description=line, advance=1)
+
+        path = output / "speed.json"
+        if training:
+            found, shown = _training(say)
+        elif parallel:
+            found, shown = _parallel(say)
         else:
-            table = bench.measure(
-                setup, against_torchdeq=bool(against), on_round=lambda: progress.advance(bar)
-            )
-    if scaling:
-        paths = scaling_bench.draw(curves, output)
-        plain = curves.as_dict()
-    else:
-        paths = []
-        plain = table.as_dict()
-    path = output / ("speed_scaling.json" if scaling else "speed.json")
-    path.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+            found, shown = _rows(quick, kind, rounds, seconds, seed, path, say)
+    if not quick:
+        _keep(path, found)
     if as_json:
-        typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    console = Console()
-    console.print(_scaling_table(curves) if scaling else _speed_table(table))
-    console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
-
-
-def _layered(
-    radius: float | None, tol: float | None, rounds: int, seed: int, output: Path, as_json: bool
-) -> None:
-    """Measure stacks, and print and keep the table."""
-    from toreqprop.bench import layered_speed as layered_bench
-
-    usual = layered_bench.Setup(rounds=rounds, seed=seed)
-    setup = replace(
-        usual,
-        radius=usual.radius if radius is None else radius,
-        tol=usual.tol if tol is None else tol,
-    )
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("training all contenders in turn", total=None)
-        rows = layered_bench.measure(setup, on_round=lambda: progress.advance(bar))
-    plain = {"conditions": asdict(setup), "rows": [row.as_dict() for row in rows]}
-    path = output / "speed_layered.json"
-    write_atomically(path, json.dumps(plain, indent=2) + "\n")
-    if as_json:
-        typer.echo(json.dumps(plain, indent=2))
-        return
-    shown = Table(
-        "batch", "layers", "feedback", "backprop", "TorEqProp", "against fused Adam",
-        "norm/radius", "passes", "worst cosine",
-        title="step time over backpropagation's (best; in brackets median processor time)",
-        caption=f"784 inputs, radius {setup.radius:g}, tol {setup.tol:g}, one thread",
-    )  # fmt: skip
-    for row in rows:
-        shown.add_row(
-            str(row.network.batch),
-            f"{row.network.layers} x {row.network.width}" + ", looped" * row.network.loop,
-            f"{row.network.feedback:g}", f"{row.backprop_ms:.2f} ms",
-            f"{row.ratio:.2f} ({row.cpu_ratio:.2f})", f"{row.fused_ratio:.2f}",
-            f"{row.reach:.3f}", f"{row.free:.1f} + {row.nudged:.1f}", f"{row.cosine:.4f}",
-        )  # fmt: skip
     console = Console()
     console.print(shown)
-    console.print(f"wrote {path}", highlight=False)
+    if not quick:
+        console.print(f"wrote {path}", highlight=False)
+
+
+def _keep(path: Path, found: dict[str, Any]) -> None:
+    """Put what was measured into the one file; rows of other kinds stay."""
+    known: dict[str, Any] = {}
+    if path.exists():
+        try:
+            known = json.loads(path.read_text())
+        except ValueError as error:
+            raise InvalidInputError(f"{path} cannot be read: move it away.") from error
+    if "rows" in found:
+        measured = {json.dumps(row["network"], sort_keys=True) for row in found["rows"]}
+        kept = [
+            row
+            for row in known.get("rows", [])
+            if "network" in row and json.dumps(row["network"], sort_keys=True) not in measured
+        ]
+        found = {**found, "rows": _in_order([*kept, *found["rows"]])}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps({**known, **found}, indent=1, ensure_ascii=False) + "\n")
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As `ROWS` has them; what it no longer has goes."""
+    from dataclasses import asdict
+
+    from toreqprop.bench.speed_rows import ROWS
+
+    places = {json.dumps(asdict(n), sort_keys=True): place for place, n in enumerate(ROWS)}
+    keyed = [(places.get(json.dumps(row["network"], sort_keys=True)), row) for row in rows]
+    return [row for place, row in sorted((k for k in keyed if k[0] is not None), key=_place)]
+
+
+def _place(keyed: tuple[int | None, dict[str, Any]]) -> int:
+    return keyed[0] or 0
+
+
+def _rows(
+    quick: bool, kind: str | None, rounds: int, seconds: float, seed: int, path: Path, say: Any
+) -> tuple[dict[str, Any], Table]:
+    from toreqprop.bench import speed as bench
+    from toreqprop.bench.speed_rows import QUICK, ROWS
+
+    setup = bench.Setup(rounds=rounds, seconds=seconds, seed=seed)
+    if quick:
+        setup = bench.Setup(rounds=min(rounds, 10), warmup=4, seconds=min(seconds, 10), seed=seed)
+    networks = tuple(n for n in (QUICK if quick else ROWS) if kind in (None, n.kind))
+
+    def keep(table: bench.SpeedTable) -> None:
+        if not quick:
+            _keep(path, table.as_dict())  # an interrupted run keeps its rows
+
+    table = bench.measure(setup, networks, on_round=say, on_row=keep)
+    return table.as_dict(), _speed_table(table)
 
 
 def _speed_table(table: bench.SpeedTable) -> Table:
     from toreqprop.bench import speed as bench
 
-    names = [t.name for t in table.rows[0].timings]
     shown = Table(
-        "batch, in, hidden", "target", *names, "steps", "residual", "of peak",
-        title="step time over backpropagation's (best; in brackets median processor time)",
-        caption=f"matrix-product peak {table.peak_gflops:.0f} GFLOP/s, "
-        f"{table.conditions['threads']} thread(s), radius {table.conditions['radius']:g}, "
-        f"tol {table.conditions['tol']:g}",
+        "network", "against", "its step", "processor time", "wall time",
+        title="TorEqProp's time of a training step over that of others",
+        caption=f"median processor time, best wall time, {table.conditions['threads']} thread(s); "
+        "norm: of the largest coupling; steps: free + nudged; cosine: the worst tensor's",
     )  # fmt: skip
     for row in table.rows:
-        ours = row.of(bench.OURS)
-        shown.add_row(
-            f"{row.batch}, {row.inputs}, {row.hidden}",
-            "" if row.target is None else f"{row.target:g}",
-            *(
-                f"{t.best_ms:.2f} ms"
-                if t.name == bench.BASELINE
-                else f"{t.ratio:.2f} ({t.cpu_ratio:.2f})"
-                for t in row.timings
-            ),
-            " + ".join(f"{v:.1f}" for v in ours.steps.values()),
-            f"{max(ours.residual.values()):.1e}",
-            f"{ours.peak_fraction:.0%}",
-        )
+        network, ours = row.network, row.of(bench.OURS)
+        said = [
+            row.label,
+            f"{network.batch} samples, {network.inputs} inputs, {ours.cpu_ms:.2f} ms",
+            f"norm {row.norm:.3f}, feedback {network.feedback:g}",
+            "steps " + " + ".join(f"{v:.1f}" for v in row.steps.values()),
+            f"cosine {row.cosine:.4f}" + ("" if row.certified else ", not certified"),
+        ]
+        others = [t for t in row.timings if t.name != bench.OURS]
+        for place, each in enumerate(others):
+            shown.add_row(
+                said[place] if place < len(said) else "", each.name, f"{each.cpu_ms:.2f} ms",
+                f"{each.cpu_ratio:.2f}", f"{each.ratio:.2f}",
+                end_section=place == len(others) - 1,
+            )  # fmt: skip
     return shown
 
 
-def _scaling_table(curves: scaling_bench.Scaling) -> Table:
+def _training(say: Any) -> tuple[dict[str, Any], Table]:
+    from toreqprop.bench import time_to
+
+    found = time_to.study(time_to.Setup(), say)
     shown = Table(
-        "varied", "value", "TorEqProp ms", "backprop ms", "ratio", "steps",
-        title="how a training step grows",
+        "network", "rate", "reached", "epochs", "processor time", "validation", "test",
+        title=f"until {found.setup.goal:.0%} of held-out training images are told right",
     )  # fmt: skip
-    for point in curves.points:
+    for run in found.runs:
         shown.add_row(
-            point.varied, f"{point.value:g}", f"{point.milliseconds:.2f}",
-            f"{point.backprop_milliseconds:.2f}", f"{point.ratio:.2f}", f"{point.steps:.1f}",
+            run.arm, f"{run.rate:g}", "yes" if run.reached else "no", str(run.epochs),
+            f"{run.seconds:.1f} s", f"{run.validation:.2%}",
+            "" if run.test is None else f"{run.test:.2%}",
         )  # fmt: skip
-    return shown
+    return {"training": found.as_dict()}, shown
+
+
+def _parallel(say: Any) -> tuple[dict[str, Any], Table]:
+    from dataclasses import asdict
+
+    from toreqprop.bench import parallel_speed
+
+    points = parallel_speed.measure(on_point=say)
+    shown = Table(
+        "network", "width", "processes", "threads", "step", "speed-up",
+        title=f"wall time of a step, {parallel_speed.BATCH} samples in all",
+    )  # fmt: skip
+    for p in points:
+        shown.add_row(
+            p.arm, str(p.width), str(p.processes), str(p.threads), f"{p.milliseconds:.2f} ms",
+            f"{p.speed_up:.2f}",
+        )  # fmt: skip
+    return {"parallel": [asdict(p) for p in points]}, shown

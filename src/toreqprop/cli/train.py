@@ -375,7 +375,10 @@ def _train(
 
 
 def _smoothed(loss: Loss, amount: float) -> Loss:
-    return partial(loss, label_smoothing=amount) if amount else loss
+    """The loss of classes with smoothed labels; that of numbers has none."""
+    from torch.nn.functional import cross_entropy
+
+    return partial(cross_entropy, label_smoothing=amount) if amount else loss
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -22,7 +22,9 @@ from toreqprop.solution import State
 class System:
     """A vector field with inputs, parameters and, in a nudged phase, a nudge.
 
-    ``contraction`` is a proven Lipschitz constant of the free map in the Euclidean norm, or None.
+    ``contraction`` is a Lipschitz constant of the free map in the Euclidean norm, or None.
+    Residuals are measured with it, so one kept by an estimate will do; error bounds compute their
+    own.
     """
 
     field: VectorField
@@ -329,7 +331,9 @@ def layer_norms(state: State) -> Tensor:
 
     In double precision: a shift of 1e-25 has a square below float32's range.
     """
-    norms = [row_norms(s) for s in state]
+    exact = HIGHER.get(state[0].dtype, state[0].dtype)
+    rows = [in_order(s).flatten(1) for s in state]
+    norms = [torch.linalg.vector_norm(r, dim=1, dtype=exact) for r in rows]
     return norms[0].unsqueeze(1) if len(norms) == 1 else torch.stack(norms, 1)
 
 

@@ -97,12 +97,12 @@ class TightBall(nn.Module):
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         first = right if self.symmetric else right[0]
         return scaled(self, weight, unit, peak, left @ unit @ first, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The left vector of ν and what the next estimate starts from, its right vector first."""
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ν, its left vector, and what the next estimate starts from, its right vector first."""
         first = self.start.to(weight.dtype)
 
         def found(products: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,7 +110,7 @@ class TightBall(nn.Module):
                 return best_in_block(weight, first, products)
             return top_singular(lambda v: weight @ v, lambda u: u @ weight, first, products // 2)
 
-        return self._at_hand(found)[1:]
+        return self._at_hand(found)
 
     def _at_hand(
         self, found: Callable[[int], tuple[Tensor, Tensor, Tensor]]
@@ -168,10 +168,6 @@ class TightBall(nn.Module):
         if one.dim() == 1 and self.start.dim() == 2 and one.shape[0] == self.start.shape[1]:
             # One vector, as before there were blocks of them.
             state_dict[prefix + "start"] = torch.cat([one[None], self.start[1:].to(one)])
-        kept = state_dict[prefix + "start"]
-        if kept.dim() == 1 and self.start.dim() == 2 and kept.shape == self.start.shape[1:]:
-            # Version 0.2 started from one vector.
-            state_dict[prefix + "start"] = torch.cat([kept[None], self.start[1:].to(kept)])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
@@ -198,13 +194,13 @@ class TightConvolutionBall(TightBall):
             return _ScaledKernel.apply(weight, self)
         unit, peak = _in_units(weight)
         with torch.no_grad():
-            left, right = self.estimate(unit)
+            _, left, right = self.estimate(unit)
         value = (left * convolution_products(unit, self.groups)[0](right)).sum()
         return scaled(self, weight, unit, peak, value, right)
 
-    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         both, first = convolution_products(weight, self.groups), self.start.to(weight)
-        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))[1:]
+        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))
 
     def quickly(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """ν with its left and right vector, by Lanczos on ``KᵀK``; see `gram_of`."""

@@ -107,6 +107,19 @@ def compare(first: Sequence[float], second: Sequence[float], margin: float = MAR
     )  # fmt: skip
 
 
+def exceeds(first: Sequence[float], second: Sequence[float], by: float = 0.0) -> float | None:
+    """p-value of "``first − second`` is ``by`` or less on average": Student's t over pairs, one
+    sided; None where one pair is too few."""
+    from scipy.stats import ttest_1samp
+
+    gaps = [a - b for a, b in zip(first, second, strict=True)]
+    if len(gaps) < 2:
+        return None
+    if _deviation(gaps) < ROUNDING:
+        return 0.0 if gaps[0] > by else 1.0
+    return float(ttest_1samp(gaps, by, alternative="greater").pvalue)
+
+
 def _without_variance(gap: Summary, effect: float | None, margin: float) -> Comparison:
     """Identical differences: no evidence at all, or a difference that never varies."""
     t, p = (0.0, 1.0) if gap.mean == 0 else (None, 0.0)

@@ -230,9 +230,10 @@ class _NudgedPhases(_Layout):
             if push is not None:
                 part.copy_(push)
         self.heat = chain.feedback ** np.arange(-float(self.top), 1.0)
-        self.up, self.down = self.empty().zero_(), self.empty().zero_()
-        self.shift, self.fresh = self.empty().zero_(), self.empty()
-        self.middle = self.center.clone()
+        self.up, self.down = self.empty().zero_(), self.empty()
+        if not self.pushed[-1]:
+            self.layers(self.down)[-1].zero_()
+        self.shift, self.fresh, self.middle = self.empty().zero_(), self.empty(), self.empty()
         self.found = self.empty(2)
         self.ledger = np.zeros((self.batch, 3))
         self.ledger[:, 0] = np.arange(self.batch)

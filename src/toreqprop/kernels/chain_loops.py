@@ -186,13 +186,16 @@ def settle_shift(image, up, down, push, place, strength, pushed, middle, half): 
     a, b = place
     total = np.empty(b - a, up.dtype)
     for i in range(up.shape[0]):
-        above = down[i, a:b]
-        for j in range(total.shape[0]):
-            total[j] = -factor * above[j]
-        if pushed:
-            aside = push[i, a:b]
+        above, aside = down[i, a:b], push[i, a:b]
+        if pushed and strength != 0:
             for j in range(total.shape[0]):
-                total[j] += aside[j]
+                total[j] = aside[j] - factor * above[j]
+        elif pushed:
+            for j in range(total.shape[0]):
+                total[j] = aside[j]
+        else:
+            for j in range(total.shape[0]):
+                total[j] = -factor * above[j]
         _pair_image(
             image[i, a:b], total, up.dtype.type(1), up[i, a:b], middle[i, a:b], half[i, a:b]
         )
@@ -203,8 +206,12 @@ def _against(shift, up, down, push, strength, pushed, work):  # type: ignore[no-
     """``⟨d, u⟩`` of a shift d and the preactivation u it is the image of."""
     factor = shift.dtype.type(strength)
     work = work[: shift.shape[0]]
-    for j in range(work.shape[0]):
-        work[j] = up[j] + factor * down[j]
+    if strength != 0:
+        for j in range(work.shape[0]):
+            work[j] = up[j] + factor * down[j]
+    else:
+        for j in range(work.shape[0]):
+            work[j] = up[j]
     if pushed:
         for j in range(work.shape[0]):
             work[j] -= push[j]
@@ -267,8 +274,10 @@ def balance(  # type: ignore[no-untyped-def]
     scaled with it. ``changes`` (samples, layers, 2) has the last change of each layer and that
     before it, ``curves`` (samples, layers) what `_against` found, negative where it has not been
     asked. A sample's residual is its largest last change times the root of the
-    largest rate at which a layer's changes shrink: what the next half pass would change; or how far
-    its center has drifted. Columns of ``ledger``: place in ``results``, residual, layer, drift.
+    largest rate at which a layer's changes shrink: what the next half pass would change; or, where
+    that is small enough, how far its center has drifted. Columns of ``ledger``: place in
+    ``results``, residual, layer. Returns how many samples go on, whether all is finite, and the
+    largest drift.
     """
     tol, rounding, floor, slack = constants
     layers = bounds.shape[0] - 1
@@ -326,10 +335,14 @@ def balance(  # type: ignore[no-untyped-def]
                 worst, where = change, float(layer)
             before = changes[i, layer, 1]
             rate = max(rate, min(1.0, changes[i, layer, 0] / before) if before > 0 else 0.0)
-            size = floor * math.sqrt(b - a)
-            away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
-            drift = away if not away <= drift else drift
-        ledger[i, 1] = max(worst * math.sqrt(rate), drift)
+        left = worst * math.sqrt(rate)
+        if not left > tol:
+            for layer in range(layers):
+                a, b = bounds[layer], bounds[layer + 1]
+                size = floor * math.sqrt(b - a)
+                away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
+                drift = away if not away <= drift else drift
+        ledger[i, 1] = max(left, drift)
         ledger[i, 2] = where
         if not math.isfinite(worst + drift):
             ledger[i, 1] = np.nan

@@ -156,6 +156,14 @@ class EquilibriumModel(nn.Module, ABC):
         """A Lipschitz constant known without computation (from the parametrization), or None."""
         return None
 
+    def residual_factor(self) -> float | None:
+        """What the last step of plain iteration is multiplied with, to be the next one at most.
+
+        `certified_contraction`, or a constant that is kept by an estimate: it decides when a phase
+        ends, while every bound on an error is computed from the weights.
+        """
+        return self.certified_contraction()
+
     @property
     def gradient(self) -> GradientEstimator:
         """How gradients are computed; setting it takes an estimator or a registered name."""
@@ -236,7 +244,7 @@ class EquilibriumModel(nn.Module, ABC):
                 solver=self._solver,
                 gradient=self._gradient,
                 report=self._report,
-                contraction=self.certified_contraction(),
+                contraction=self.residual_factor(),
                 kernel=self._kernel,
                 start=start,
                 trace=trace,

@@ -121,6 +121,9 @@ class LoopedMLP(EquilibriumModel):
         proven = self.spectral_norm and self.bound != "tight" and self.radius < 1
         return self.radius if proven else None
 
+    def residual_factor(self) -> float | None:
+        return self.radius if self.spectral_norm and self.radius < 1 else None
+
     variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0})
 
     @classmethod

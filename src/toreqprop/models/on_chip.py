@@ -56,10 +56,12 @@ class OnChip(EquilibriumModel):
                 f"{type(network).__name__} with {type(inner).__name__} cannot be put on a chip: "
                 "use a network with an energy, such as HopfieldMLP or a symmetric LoopedMLP."
             )
-        ideal = not list(device.faults())
         mismatched = bool(device.up_down) and not isinstance(inner, DenseEnergy)
+        # Where only weights differ the chip is the same energy at other weights, and its kernels
+        # serve it.
+        differs = device.moving or device.neurons_differ or mismatched
         super().__init__(
-            inner if ideal else DeviceField(inner, device, mismatched),
+            DeviceField(inner, device, mismatched) if differs else inner,
             gradient=network.gradient,
             solver=DevicePhases() if device.moving else network.solver,
             on_failure=network.on_failure,
@@ -141,6 +143,10 @@ class OnChip(EquilibriumModel):
     def certified_contraction(self) -> float | None:
         kept = not (self.device.weights_differ or self.device.neuron_gain)
         return self.network.certified_contraction() if kept else None
+
+    def residual_factor(self) -> float | None:
+        kept = not (self.device.weights_differ or self.device.neuron_gain)
+        return self.network.residual_factor() if kept else None
 
     def feedforward(self, x: Tensor) -> Tensor | None:
         return self.network.feedforward(x) if not list(self.device.faults()) else None

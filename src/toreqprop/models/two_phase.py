@@ -60,7 +60,7 @@ def nudged_gradients(
         return cost(model.readout_from(state), y)
 
     with torch.no_grad():
-        system = System.bind(model.field, inputs, params, model.certified_contraction())
+        system = System.bind(model.field, inputs, params, model.residual_factor())
         field = require_energy(estimator, system)
         wants = tuple(p.requires_grad for p in effective)
         free = relax(system, model.solver, kernel=model.kernel)

@@ -23,8 +23,8 @@ class EqPropClassifier(ClassifierMixin, EqPropEstimator):
 
     Args:
         hidden_size: neurons of the hidden layer; None, as for ``learning_rate``, ``alpha``,
-            ``schedule``, ``label_smoothing``, ``bound`` and ``max_iter``, is what was chosen on validation
-            folds of small tables.
+            ``schedule``, ``label_smoothing``, ``bound`` and ``max_iter``, is what was chosen on
+            validation folds of small tables.
         beta: strength of the nudge.
         radius: bound on the recurrent spectral norm.
         learning_rate, batch_size, max_iter, tol, n_iter_no_change: Adam's rate; samples per step

@@ -106,6 +106,7 @@ class Passes:
         total, trails = self._known(free, memory)
         work = _Work(count)
         work.trails = trails
+        work.moved = [tuple(torch.zeros_like(t) for t in trail) for trail in trails]
         work.pushes = list(pushes)
         if work.pushes[self.top] is None:
             work.pushes[self.top] = torch.zeros_like(free[self.top])

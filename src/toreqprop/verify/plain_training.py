@@ -41,8 +41,9 @@ def match(data: Split, seed: int) -> Matched:
     """The same network trained twice from the same weights."""
     torch.manual_seed(seed)
     model = LoopedMLP(
-        data.features, HIDDEN, data.classes, radius=SETTINGS.radius, tol=SETTINGS.tol,
-        max_steps=SETTINGS.max_steps, gradient=CenteredEP(SETTINGS.beta), on_failure="ignore",
+        data.features, HIDDEN, data.classes, radius=SETTINGS.radius, bound="proven",
+        tol=SETTINGS.tol, max_steps=SETTINGS.max_steps, gradient=CenteredEP(SETTINGS.beta),
+        on_failure="ignore",
     ).double()  # fmt: skip
     x, y = data.x[:ROWS].double(), data.y[:ROWS]
     start = reference.Parameters(*(a.copy() for a in _parameters(model)))

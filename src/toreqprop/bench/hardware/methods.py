@@ -33,7 +33,11 @@ HELD_OUT = 0.2
 @dataclass(frozen=True)
 class Recipe:
     """How a network learns a task. ``gain`` multiplies the outputs, neurons within ±1, in the
-    cross-entropy; 0 is a squared error instead."""
+    cross-entropy; 0 is a squared error instead.
+
+    What is written is kept in a ball by the ``bound`` that is a function of the weights alone, next
+    to the accumulators; what is on the chip may lie outside of it.
+    """
 
     task: str = "digits"
     hidden: int = 32
@@ -74,7 +78,7 @@ class Recipe:
         )
 
 
-RECIPES = {"digits": Recipe(), "mnist": Recipe("mnist", hidden=128, epochs=15, batch_size=64)}
+RECIPES = {"digits": Recipe(), "mnist": Recipe("mnist", hidden=64, epochs=4, batch_size=128)}
 """Where the search for a recipe begins, by task."""
 
 
@@ -128,6 +132,8 @@ def run(
     network = recipe.network(seed)
     row: dict[str, Any] = {"method": method, "seed": seed}
     model: nn.Module
+    # Whose noise is not the training's own is drawn from the global generator.
+    torch.manual_seed(seed)
     if method in ("in situ", "frozen"):
         model = placed(network, device, recipe, data, chosen)
         row["beta"] = getattr(model.gradient, "beta", None)
@@ -147,7 +153,16 @@ def run(
         _fit(model, data, recipe, seed)
     torch.manual_seed(seed)  # of the noise of the test
     row["accuracy"] = 100 * accuracy(model, data.held_x, data.held_y)
+    row["norm"] = coupling_norm(model if isinstance(model, OnChip) else OnChip(device, network))
     return row
+
+
+@torch.no_grad()
+def coupling_norm(chip: OnChip) -> float:
+    """``‖W‖₂`` of the last layer's weights as they are on the chip: how strongly layers talk."""
+    layers = sum(p.dim() > 1 for p in chip.network.system_parameters())
+    weights = [p for p in chip.system_parameters() if p.dim() > 1]
+    return float(torch.linalg.matrix_norm(weights[layers - 1], 2))
 
 
 def placed(

@@ -1,158 +1,197 @@
-"""Accuracy against faults: every method on every chip, kept after each, to be resumed."""
+"""Accuracy against faults through the evidence harness: search, then every method on every chip."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from toreqprop.bench.circuits.report import commit
-from toreqprop.bench.hardware.faults import Fault
-from toreqprop.bench.hardware.methods import Method, Recipe, run, validation_split
-from toreqprop.energies.devices import Device
-from toreqprop.evidence import environment
-from toreqprop.sealed import read_sealed, write_sealed
+from toreqprop.bench.hardware.cell import Cell
+from toreqprop.bench.hardware.claims import claims
+from toreqprop.bench.hardware.faults import FAULTS, MAP, MAP_BITS, MAP_NOISE, Fault
+from toreqprop.bench.hardware.methods import (
+    BUDGET_SAMPLES,
+    METHODS,
+    RECIPES,
+    Method,
+    final_split,
+)
+from toreqprop.bench.hardware.plan import Chosen, Plan, choose, settings_of
+from toreqprop.errors import DataUnavailableError, LostWorkError
+from toreqprop.evidence import Listener, Outcome, Record, Store, provenance, run_jobs
+from toreqprop.evidence.statistics import summarise
+from toreqprop.hardware.budget import budget
+from toreqprop.models import OnChip
 
-Row = dict[str, Any]
-Recipes = dict[str, Recipe]
+KEPT = ".partial"
+"""The folder of finished cells, inside that of the reports."""
 
-LEARNING_RATES, GAINS = (0.003, 0.01, 0.03), (0.0, 5.0)
-
-RIVALS: dict[str, tuple[int, ...]] = {"clean backprop": (1,), "aware backprop": (1, 2)}
-"""Methods whose recipe is chosen for every fault, and how many times the epochs they may take."""
-
-OTHER_CHIPS = 1000
-"""Added to a seed: chips on which rivals' recipes are chosen, none of those they are tested on."""
-
-
-def search(base: Recipe, seeds: Sequence[int], on_trial: Callable[[Row], None]) -> list[Row]:
-    """Every learning rate and loss for EP and backpropagation without faults, on held-out data."""
-    trials = []
-    kinds: tuple[tuple[str, Method], ...] = (("EP", "clean EP"), ("backprop", "clean backprop"))
-    for (kind, method), rate, gain in itertools.product(kinds, LEARNING_RATES, GAINS):
-        recipe = replace(base, learning_rate=rate, gain=gain)
-        both = {"EP": recipe, "backprop": recipe}
-        scores = [run(method, Device(), both, seed, validation_split)["accuracy"] for seed in seeds]
-        trial = {
-            "kind": kind, "learning_rate": rate, "gain": gain, "held_out": scores,
-            "mean": sum(scores) / len(scores), "task": base.task,
-        }  # fmt: skip
-        trials.append(trial)
-        on_trial(trial)
-    return trials
+Report = dict[str, Any]
 
 
-def rival_search(method: Method, fault: Fault, base: Recipe, seeds: Sequence[int]) -> list[Row]:
-    """Recipes of a rival under one fault, on held-out data and on other chips than the test's."""
-    trials = []
-    for rate, gain, times in itertools.product(LEARNING_RATES[1:], GAINS, RIVALS[method]):
-        recipe = replace(base, learning_rate=rate, gain=gain, epochs=times * base.epochs)
-        scores = [
-            run(method, fault.chip(OTHER_CHIPS + s), {"backprop": recipe}, s, validation_split)[
-                "accuracy"
-            ]
-            for s in seeds
-        ]
-        trials.append(
-            {
-                "learning_rate": rate, "gain": gain, "epochs": recipe.epochs, "held_out": scores,
-                "mean": sum(scores) / len(scores),
-            }
-        )  # fmt: skip
-    return trials
+def run_sweep(
+    plan: Plan,
+    output: Path,
+    *,
+    processes: int = 1,
+    fresh: bool = False,
+    listener: Listener[Cell] | None = None,
+    so_far: bool = False,
+    executor: Executor | str | None = None,
+) -> Report:
+    """Do what is missing of a plan and return its report as plain data.
 
+    Finished cells of equal code, settings, data and versions are resumed from ``output``; with
+    ``so_far`` they are all there is: nothing is measured, and the report says how many trials and
+    cells are missing. An ``executor``, or the address of a dask scheduler, has them done elsewhere.
 
-def rival(base: Recipe, trials: Sequence[Row]) -> Recipe:
-    """The best of a rival's search."""
-    best = max(trials, key=lambda t: t["mean"])
-    return replace(
-        base, learning_rate=best["learning_rate"], gain=best["gain"], epochs=best["epochs"]
-    )
-
-
-def chosen(base: Recipe, trials: Sequence[Row]) -> Recipes:
-    """The best of a search for each kind."""
-    found = {}
-    for kind in ("EP", "backprop"):
-        best = max((t for t in trials if t["kind"] == kind), key=lambda t: t["mean"])
-        found[kind] = replace(base, learning_rate=best["learning_rate"], gain=best["gain"])
-    return found
-
-
-def key_of(fault: Fault, method: str, recipes: Recipes, seed: int) -> str:
-    """What a cell depends on: it is measured again where any of this has changed."""
-    kind = "backprop" if "backprop" in method else "EP"
-    content = [fault.name, str(fault.device), fault.options, method, asdict(recipes[kind]), seed]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-
-
-def load(path: Path) -> Row:
-    """What a sweep has kept so far."""
-    found = read_sealed(path) or {}
-    return {"search": [], "rivals": {}, "cells": {}, **found}
-
-
-def sweep(
-    path: Path,
-    base: Recipe,
-    faults: Sequence[Fault],
-    methods: Sequence[Method],
-    seeds: Sequence[int],
-    on_news: Callable[[str], None] = lambda text: None,
-    search_seeds: Sequence[int] = (0, 1, 2),
-) -> Row:
-    """Measure what is missing in ``path``, fault by fault, writing after every cell.
-
-    EP's recipe is chosen once, without faults; those of backpropagation for every fault.
+    Raises:
+        DataUnavailableError: the task's data cannot be had.
+        LostWorkError: the process of a trial was killed twice.
     """
-    kept, code = load(path), commit()
-    if not kept["search"]:
-        kept["search"] = search(base, search_seeds, lambda t: on_news(f"search {t['kind']}"))
-        _write(path, kept, base, code)
-    recipes = chosen(base, kept["search"])
-    for fault, method, seed in itertools.product(faults, methods, seeds):
-        if method in RIVALS:
-            name = f"{fault.name}: {method}"
-            if name not in kept["rivals"]:
-                on_news(f"search {name}")
-                kept["rivals"][name] = rival_search(method, fault, base, search_seeds[:2])
-            recipes = {**recipes, "backprop": rival(base, kept["rivals"][name])}
-        key = key_of(fault, method, recipes, seed)
-        if key in kept["cells"]:
-            on_news(f"{fault.name}: {method}, seed {seed} (kept)")
-            continue
-        started = time.perf_counter()
-        torch.manual_seed(seed)
-        row = run(method, fault.chip(seed), recipes, seed, options=fault.options)
-        spent = round(time.perf_counter() - started, 2)
-        row |= {"fault": fault.name, "seconds": spent, "commit": code}
-        kept["cells"][key] = row
-        _write(path, kept, base, code)
-        on_news(f"{fault.name}: {method}, seed {seed}: {row['accuracy']:.1f} %")
-    return kept
+    started = time.time()
+    store = Store(output / KEPT)
+
+    def done(cells: list[Cell]) -> Outcome[Cell]:
+        kept = [cell for cell in cells if store.path(cell).exists()] if so_far else cells
+        again = fresh and not so_far
+        return run_jobs(kept, store, processes, listener, fresh=again, executor=executor)
+
+    trials = done(plan.trials())
+    _whole(trials)
+    cells = done(plan.cells(choose(trials.records)))
+    made = provenance(command(plan), started)
+    jobs = processes if executor is None else "elsewhere"
+    made["timing"] |= {"jobs": jobs, "reused_cells": trials.reused + cells.reused}
+    made["missing_trials"] = len(plan.trials()) - len(trials.records)
+    made["missing_cells"] = plan.size - len(cells.records)
+    return sweep_report(plan, trials.records, cells.records, made)
 
 
-def _write(path: Path, kept: Row, base: Recipe, code: str) -> None:
-    about = {
-        "task": base.task,
-        "recipes": {k: asdict(r) for k, r in chosen(base, kept["search"]).items()},
-        "commit": code,
-        "environment": environment(),
+def _whole(outcome: Outcome[Cell]) -> None:
+    """Without its search a sweep has no settings."""
+    for reason in outcome.absent.values():
+        raise DataUnavailableError(reason)
+    for reason in outcome.lost.values():
+        raise LostWorkError(reason)
+
+
+def sweep_report(
+    plan: Plan, trials: Mapping[Cell, Record], cells: Mapping[Cell, Record], made: Report
+) -> Report:
+    """Rows by fault, claims with verdicts, the search, and the key of every cell."""
+    chosen = choose(trials)
+    done = {cell: r for cell, r in cells.items() if "not_run" not in r}
+    data = final_split(plan.base.task, plan.first_seed)
+    accuracies = {f.name: _by_method(f, done) for f in plan.faults}
+    return {
+        **made,
+        "task": plan.base.task,
+        "whole": plan.whole,
+        "network": [data.x.shape[1], plan.base.hidden, int(data.y.max()) + 1],
+        "recipe": asdict(plan.base),
+        "methods": list(METHODS),
+        "rows": [_row(f, done, accuracies[f.name], chosen) for f in plan.faults],
+        "claims": claims(plan.base.task, accuracies),
+        "not_run": {c.label: r["not_run"] for c, r in cells.items() if "not_run" in r},
+        "search": _searched(trials),
+        "keys": {cell.label: cell.key for cell in (*trials, *done)},
     }
-    write_sealed(path, {**kept, **about})
 
 
-def scores(kept: Row, fault: str) -> dict[str, dict[int, float]]:
-    """By method and seed, the accuracies under one fault."""
+def _by_method(fault: Fault, cells: Mapping[Cell, Record]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
-    for row in kept["cells"].values():
-        if row["fault"] == fault:
-            found.setdefault(row["method"], {})[row["seed"]] = row["accuracy"]
+    for cell, record in cells.items():
+        if cell.fault == fault:
+            found.setdefault(cell.method, {})[cell.seed] = record["accuracy"]
     return found
+
+
+def _row(
+    fault: Fault,
+    cells: Mapping[Cell, Record],
+    accuracies: dict[str, dict[int, float]],
+    chosen: Chosen,
+) -> Report:
+    """One fault: what every method reached, and what learning in place took."""
+    place = [r for c, r in cells.items() if (c.fault, c.method) == (fault, "in situ")]
+    nudges = [r["beta"] for r in place if r["beta"] is not None]
+    kept: tuple[Method, ...] = tuple(m for m in METHODS if m in accuracies)
+    used = {m: settings_of(chosen, fault, m) for m in kept}
+    return {
+        "fault": fault.name,
+        "claimed": fault.claimed,
+        "device": str(fault.device),
+        "scores": {m: asdict(summarise(list(accuracies[m].values()))) for m in kept},
+        "accuracies": {m: {str(s): a for s, a in accuracies[m].items()} for m in kept},
+        "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items() if r is not None},
+        "norm": sum(r["norm"] for r in place) / len(place) if place else None,
+        "beta": sum(nudges) / len(nudges) if nudges else None,
+    }
+
+
+def _searched(trials: Mapping[Cell, Record]) -> list[Report]:
+    """Every trial, by fault, method and recipe."""
+    found: dict[tuple[str, str, float, int], list[float]] = {}
+    for cell, record in trials.items():
+        recipe = cell.recipe
+        key = (cell.fault.name, cell.method, recipe.learning_rate, recipe.epochs)
+        found.setdefault(key, []).append(record["accuracy"])
+    return [
+        {"fault": f, "method": m, "learning_rate": rate, "epochs": epochs, "held_out": scores}
+        for (f, m, rate, epochs), scores in found.items()
+    ]
+
+
+def command(plan: Plan) -> str:
+    """The command that gives these results: all options that change them, and no folders."""
+    parts = [f"toreqprop hardware sweep --task {plan.base.task}"]
+    if plan.faults == MAP:
+        parts.append("--map")
+    elif plan.faults != FAULTS:
+        parts += [
+            f"--device {f.size}.toml" if f.kind == "device" else f"--fault '{f.name}'"
+            for f in plan.faults
+        ]
+    if plan.methods != METHODS and plan.faults != MAP:
+        parts += [f"--method '{name}'" for name in plan.methods]
+    if plan.seeds is not None:
+        parts.append(f"--seeds {plan.seeds}")
+    if plan.first_seed:
+        parts.append(f"--seed {plan.first_seed}")
+    return " ".join(parts)
+
+
+KEPT_OF_MAPS = ("commit", "command", "environment", "timing", "task", "search", "keys")
+
+
+def map_report(found: Report) -> Report:
+    """Mean accuracy in place, rows by noise, and the budget's error before training."""
+    scores = {row["fault"]: row["scores"]["in situ"] for row in found["rows"]}
+    width = len(MAP_BITS)
+    means = [scores[fault.name]["mean"] for fault in MAP]
+    errors = [_predicted_error(fault, found["task"]) for fault in MAP]
+    return {
+        **{name: found[name] for name in KEPT_OF_MAPS},
+        "chips": min(s["n"] for s in scores.values()),
+        "noise": list(MAP_NOISE),
+        "bits": list(MAP_BITS),
+        "accuracy": [means[i : i + width] for i in range(0, len(means), width)],
+        "sd": [
+            [scores[f.name]["sd"] for f in MAP[i : i + width]] for i in range(0, len(MAP), width)
+        ],
+        "error": [errors[i : i + width] for i in range(0, len(errors), width)],
+    }
+
+
+def _predicted_error(fault: Fault, task: str) -> float:
+    recipe = RECIPES[task]
+    data, few = final_split(task, 0), slice(0, BUDGET_SAMPLES)
+    torch.manual_seed(0)
+    model = OnChip(fault.chip(0), recipe.network(0))
+    return budget(model, data.x[few], data.y[few], loss=recipe.loss).error

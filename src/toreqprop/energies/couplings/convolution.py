@@ -94,7 +94,8 @@ class ConvolutionCoupling(Coupling):
             # A pooling knows from its trail what it was taken from.
             return ChainWays([fine, MaxWays(windows, windows, (0, 0))], [below, ()])
         if self._phased(prepared[0], below):
-            return PlainConvolutionWays(*prepared, self._stride[0], _both(self.padding))
+            kernel, bias = prepared
+            return PlainConvolutionWays(kernel, bias, self._stride[0], _both(self.padding))
         return LinearWays(self, prepared) if self.linear else None
 
     def _phased(self, kernel: Tensor, below: tuple[int, ...]) -> bool:

@@ -50,7 +50,7 @@ class LinearCoupling(Coupling):
             matrix = moved.mT @ center(pre).flatten(0, -2)
             if isinstance(pre, Pair):
                 turned = weighted(pre.shift, weight).flatten(0, -2)
-                matrix = torch.addmm(matrix, center(post).flatten(0, -2).mT, turned)
+                matrix.addmm_(center(post).flatten(0, -2).mT, turned)
         if wants[1]:
             bias = moved.sum(0)
         return matrix, bias

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.devices.converter import MOST_BITS, on_grid
+from toreqprop.errors import InvalidInputError
 
 
 class Store(ABC):
@@ -47,22 +48,32 @@ class Quantised(Store):
 
     Attributes:
         bits: of a weight; one bit is a sign.
-        limit: the largest weight; None is the largest of each matrix, so that its scale follows it
-            in training (one digital factor per crossbar).
+        limit: the largest weight; None is a scale of each matrix's own, which follows it in
+            training (one digital factor per crossbar).
+        clip: that scale, in units of the matrix's root mean square: ``limit = clip·√mean(w²)``.
+            None is its largest weight, ``max|w|``, which leaves few values to most weights where
+            bits are few.
     """
 
     bits: int = 8
     limit: float | None = None
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         checks.whole_number("bits", self.bits, 1, MOST_BITS)
-        if self.limit is not None:
-            checks.number("limit", self.limit, 0, above=True, typical="1")
+        for name in ("limit", "clip"):
+            if getattr(self, name) is not None:
+                checks.number(name, getattr(self, name), 0, above=True, typical="1")
+        if self.limit is not None and self.clip is not None:
+            raise InvalidInputError("limit and clip both say what the largest weight is: give one.")
 
     def bound(self, weight: Tensor) -> Tensor:
         if self.limit is not None:
             return weight.new_tensor(self.limit)
-        return weight.abs().max().clamp_min(torch.finfo(weight.dtype).tiny)
+        size = weight.abs().max()
+        if self.clip is not None:
+            size = self.clip * weight.square().mean().sqrt()
+        return size.clamp_min(torch.finfo(weight.dtype).tiny)
 
     def __call__(self, weight: Tensor) -> Tensor:
         return on_grid(weight, self.bound(weight), self.bits)

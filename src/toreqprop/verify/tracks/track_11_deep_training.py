@@ -29,7 +29,7 @@ def run(context: Context) -> Measurements:
     depths = context.level.pick((2, 12), (2, 24), (1, 8, 64))
     rows_used, epochs = context.level.pick((300, 3), (300, 3), (320, 3))
     scores: dict[int, list[Accuracy]] = {d: [] for d in depths}
-    cosines, factors, moved, rows = [], [], [], []
+    cosines, errors, factors, moved, rows = [], [], [], [], []
     for seed in context.seeds[:1] if context.level.name == "quick" else context.seeds:
         data = in_double(load(context, "digits", seed), rows_used)
         for depth in depths:
@@ -47,6 +47,7 @@ def run(context: Context) -> Measurements:
             change = min(float((a.detach() - b).norm()) for a, b in zip(after, before, strict=True))
             found = certify(model, data.x[:CERTIFIED], data.y[:CERTIFIED])
             cosines.append(found.min_cosine)
+            errors.append(max(abs(t.norm_ratio - 1) for t in found.tensors))
             factors.append(model.lipschitz())
             moved.append(change)
             last = trained.history.epochs[-1]
@@ -61,6 +62,7 @@ def run(context: Context) -> Measurements:
             "deep_accuracy": pooled(scores[deepest]),
             "deepest": deepest,
             "min_cosine": min(cosines),
+            "norm_error": max(errors),
             "lipschitz": max(factors),
             "least_change": min(moved),
         },
@@ -100,6 +102,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_least("deep_accuracy", level.pick(60.0, 60.0, 50.0), "the same, %"),
         above_chance("shallow_accuracy", "test accuracy of the shallowest stack, %"),
         at_least("min_cosine", 0.99, "smallest cosine of any tensor after training"),
+        at_most("norm_error", 0.05, "largest error of a gradient's norm after training"),
         below("lipschitz", 1.0, "largest certified contraction factor after training"),
         at_least("least_change", 1e-3, "least change of any tensor in training"),
         at_most("deepest", 64, "layers of the deepest stack"),

@@ -32,6 +32,7 @@ DEEP: dict[str, Any] = {
     "layers": 2,
     "feedback": 0.15,
     "radius": 1.5,
+    "bound": "proven",
     "tol": 3e-4,
     "max_steps": 1000,
     "gradient": CenteredEP(0.01),

@@ -30,7 +30,7 @@ STRENGTH = 100.0
 """Of the penalty: the best of those in results/continual_search.jsonl for the mean over both tasks,
 on training images of other seeds held out for that."""
 
-SAMPLES = 200
+SAMPLES = 100
 PENALTIES = ("none", "own", "shuffled")
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -106,6 +106,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
     return (
         at_most("free_exponent", 0.9, "power of depth with which free passes grow"),
         at_most("nudged_exponent", 0.9, "power of depth with which nudged passes grow"),
+        at_most("most_passes", 250, "most passes of any depth and phase, mean over seeds"),
         at_most("unsettled", 0, "relaxations that did not settle"),
         at_most("residual", 1e-5, "residual of the plain map, measured again"),
         below("lipschitz", 1.0, "largest certified contraction factor"),
@@ -123,7 +124,9 @@ TRACK = Track(
     run=run,
     bounds=bounds,
     sabotages=(
-        Sabotage("plain iteration", "no sweeps and no acceleration"),
+        Sabotage(
+            "plain iteration", "no sweeps and no acceleration: hundreds of steps at any depth"
+        ),
         Sabotage("stopped after ten", "no relaxation takes more than ten passes"),
     ),
     statements=(

@@ -1,0 +1,97 @@
+"""What is claimed of learning in place, judged by paired intervals with Holm's correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toreqprop.evidence.statistics import SIGNIFICANCE, Summary, exceeds, holm, summarise
+
+STATIC = (
+    "stuck weights 20 %",
+    "neuron offsets 0.5",
+    "spread of weights 30 %",
+    "up/down mismatch 30 %",
+    "weights 2 bit",
+)
+"""Where learning in place has to beat every deployment."""
+
+RIVALS = ("clean EP", "clean backprop", "aware backprop")
+
+WITHIN: dict[str, dict[str, float]] = {
+    "digits": {"read noise, averaged 0.2": 1.0, "weights 4 bit, states 8 bit": 1.0},
+    "mnist": {
+        "read noise, averaged 0.2": 1.0,
+        "weights 4 bit, states 8 bit": 1.0,
+        "weights ternary": 2.0,
+    },
+}
+"""Points by which learning in place may be worse than without the fault."""
+
+Scores = Mapping[str, Mapping[int, float]]
+"""By method, the accuracy of every seed under one fault."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``first − second`` is above ``bound`` points, over the seeds that both have."""
+
+    text: str
+    bound: float
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+
+    @property
+    def gap(self) -> Summary | None:
+        pairs = list(zip(self.first, self.second, strict=True))
+        return summarise([a - b for a, b in pairs]) if pairs else None
+
+    @property
+    def p(self) -> float | None:
+        return exceeds(self.first, self.second, self.bound)
+
+    def verdict(self, adjusted: float | None) -> str:
+        """PASS by interval and adjusted p-value, FAIL where the interval excludes the claim, else
+        NOT SHOWN: the chips are too few to tell."""
+        gap = self.gap
+        if gap is None:
+            return "NOT RUN"
+        if gap.low is None or gap.high is None:
+            return "NOT SHOWN"
+        if gap.low > self.bound and adjusted is not None and adjusted < SIGNIFICANCE:
+            return "PASS"
+        return "FAIL" if gap.high < self.bound else "NOT SHOWN"
+
+
+def claims(task: str, found: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """Every claim with the difference, its 95 % interval, p-values and verdict, as plain data."""
+    stated = []
+    for fault in STATIC:
+        own = found.get(fault, {})
+        for rival in RIVALS:
+            text = f"{fault}: in situ beats {rival} deployed"
+            stated.append(_paired(text, 0.0, own.get("in situ", {}), own.get(rival, {})))
+    clean = found.get("none", {}).get("in situ", {})
+    for fault, margin in WITHIN[task].items():
+        text = f"{fault}: in situ within {margin:g} point(s) of no fault"
+        stated.append(_paired(text, -margin, found.get(fault, {}).get("in situ", {}), clean))
+    adjusted = holm([claim.p for claim in stated])
+    return [
+        {
+            "claim": claim.text,
+            "bound": claim.bound,
+            "gap": None if claim.gap is None else asdict(claim.gap),
+            "p": claim.p,
+            "adjusted_p": p,
+            "verdict": claim.verdict(p),
+        }
+        for claim, p in zip(stated, adjusted, strict=True)
+    ]
+
+
+def _paired(
+    text: str, bound: float, first: Mapping[int, float], second: Mapping[int, float]
+) -> Claim:
+    seeds = sorted(set(first) & set(second))
+    return Claim(text, bound, tuple(first[s] for s in seeds), tuple(second[s] for s in seeds))

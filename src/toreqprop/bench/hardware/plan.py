@@ -1,0 +1,126 @@
+"""Which cells make up a sweep: first the search on held-out data, then every method and chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from toreqprop.bench.hardware.cell import DEPLOYED, Cell
+from toreqprop.bench.hardware.faults import FAULTS, Fault
+from toreqprop.bench.hardware.methods import METHODS, Method, Recipe
+from toreqprop.evidence.job import Record
+
+RATES = (0.01, 0.03)
+TIMES = (1, 2)
+"""How many times the recipe's epochs a method may take. Where phases are run one by one, which
+takes long, and where nothing is claimed against a rival, it is the first alone."""
+
+SEARCHED: tuple[Method, ...] = ("in situ", "clean EP", "clean backprop", "aware backprop")
+"""Methods with a search of their own; the frozen control takes what learning in place found."""
+
+SEARCH_SEEDS = {"digits": (100, 101), "mnist": (100,)}
+"""Of data, weights and, among other chips, chips; none is a seed of a result. What digits hold out
+are 200 scans, what MNIST does 1,000 images."""
+
+CLAIM_CHIPS = {"digits": 20, "mnist": 10}
+"""Seeds, each with a chip of its own, where learning in place has to beat deployment: digits have
+few test scans."""
+
+MOVING_CHIPS = 10
+"""The same where phases are run one by one, which takes long; there the claim has a margin."""
+
+OTHER_CHIPS = 3
+"""Where nothing is claimed."""
+
+CONTROL_CHIPS = (3, 1)
+"""Of the frozen control, which no verdict is about: where something is claimed, and where not."""
+
+Chosen = dict[tuple[str, Method], Recipe]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep to be run; ``seeds`` replaces the numbers of chips."""
+
+    base: Recipe
+    faults: tuple[Fault, ...] = FAULTS
+    methods: tuple[Method, ...] = METHODS
+    seeds: int | None = None
+    first_seed: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that the documents say comes of it."""
+        return self == Plan(self.base)
+
+    def seeds_of(self, fault: Fault, method: Method) -> range:
+        """The seeds, and chips, of a fault."""
+        if self.seeds is not None:
+            count = self.seeds
+        elif method == "frozen":
+            count = CONTROL_CHIPS[0 if fault.claimed else 1]
+        elif not fault.claimed:
+            count = OTHER_CHIPS
+        else:
+            count = MOVING_CHIPS if fault.device.moving else CLAIM_CHIPS[self.base.task]
+        return range(self.first_seed, self.first_seed + count)
+
+    def trials(self) -> list[Cell]:
+        """The search: the same rates for all, under every fault of which something is claimed."""
+        faults = [f for f in self.faults if f.claimed]
+        if len(faults) < len(self.faults):
+            faults = list(dict.fromkeys([FAULTS[0], *faults]))  # whose settings the others take
+        wanted = {"in situ" if m == "frozen" else m for m in self.methods}
+        seeds = SEARCH_SEEDS[self.base.task]
+        return [
+            Cell(fault, method, recipe, seed, held_out=True)
+            for method in SEARCHED
+            if method in wanted
+            for times in TIMES
+            for recipe in grid(self.base, times)
+            for seed in seeds
+            for fault in faults
+            if times == TIMES[0] or not fault.device.moving
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many cells there are, the search aside."""
+        return sum(len(self.seeds_of(f, m)) for f in self.faults for m in self.methods)
+
+    def cells(self, chosen: Chosen) -> list[Cell]:
+        """Every method on every chip, with the settings its search found, if it found any."""
+        return [
+            Cell(fault, method, settings, seed)
+            for method in self.methods
+            for fault, seed in self._pairs(method)
+            if (settings := settings_of(chosen, fault, method)) is not None
+        ]
+
+    def _pairs(self, method: Method) -> list[tuple[Fault, int]]:
+        found = [(f, s) for f in self.faults for s in self.seeds_of(f, method)]
+        # What is trained once and deployed everywhere is deployed before the next is trained.
+        return sorted(found, key=lambda pair: pair[1]) if method in DEPLOYED else found
+
+
+def grid(base: Recipe, times: int) -> list[Recipe]:
+    """What the search tries with so many times the epochs."""
+    return [replace(base, learning_rate=rate, epochs=times * base.epochs) for rate in RATES]
+
+
+def choose(trials: Mapping[Cell, Record]) -> Chosen:
+    """For every fault that was searched and every method, the recipe with the best mean."""
+    scores: dict[tuple[str, Method], dict[Recipe, list[float]]] = {}
+    for cell, record in trials.items():
+        own = scores.setdefault((cell.fault.name, cell.method), {})
+        own.setdefault(cell.recipe, []).append(record["accuracy"])
+    return {
+        key: max(own, key=lambda recipe: sum(own[recipe]) / len(own[recipe]))
+        for key, own in scores.items()
+    }
+
+
+def settings_of(chosen: Chosen, fault: Fault, method: Method) -> Recipe | None:
+    """The recipe of a cell: its own search's, or that without faults."""
+    searched: Method = "in situ" if method == "frozen" else method
+    return chosen.get((fault.name if fault.claimed else FAULTS[0].name, searched))

@@ -1,0 +1,138 @@
+"""The speed table: what is timed recurs, what it was bought with is measured; no time is judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from toreqprop.bench import parallel_speed, speed, speed_rows, time_to
+from toreqprop.bench.deq_baseline import METHODS, deq_available
+from toreqprop.bench.speed_rows import KINDS, QUICK, ROWS, Network
+from toreqprop.cli import speed as command
+from toreqprop.cli.app import app
+from toreqprop.errors import InvalidInputError
+
+SHORT = speed.Setup(rounds=3, warmup=2, seconds=0.1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def measured(network: Network) -> speed.Row:
+    (row,) = speed.measure(SHORT, (network,)).rows
+    return row
+
+
+def test_a_loop_at_its_bound_is_held_against_everything_the_table_promises() -> None:
+    row = measured(Network("looped", 16, 24, inputs=64))
+    names = [t.name for t in row.timings]
+    plain = [speed.SIZE, speed.SIZE + speed.FUSED, speed.DEPTH, speed.DEPTH + speed.FUSED]
+    others = [f"torchdeq {m}" for m in METHODS] if deq_available() else []
+    assert names == [speed.OURS, *plain, speed.UNROLLED, *others]
+    # The estimate comes from below, and its margin is what is left to the radius.
+    assert 0.94 < row.norm < 0.979
+    assert 0.96 < row.reach <= 1
+    assert row.steps["free"] > 2
+    assert row.residual <= row.network.tol
+    assert row.of(speed.OURS).cpu_ratio == 1
+    # As many parameters as two hidden layers, but for one bias.
+    assert row.of(speed.SIZE).parameters - row.of(speed.OURS).parameters == 24
+    assert row.of(speed.DEPTH).parameters < row.of(speed.SIZE).parameters
+    assert row.rounds == 3
+
+
+def test_where_the_twin_has_the_same_size_and_depth_it_is_timed_once() -> None:
+    row = measured(Network("layered", 8, 16, 3, inputs=64, feedback=0.25))
+    assert row.of(speed.DEPTH) is row.of(speed.SIZE)
+    assert row.of(speed.SIZE).parameters == row.of(speed.OURS).parameters
+    assert row.norm > 1  # weak feedback lets norms be larger than the radius
+    assert 0.96 < row.reach <= 1
+    assert row.cosine > 0.99
+    assert json.loads(json.dumps(row.network.__dict__))["layers"] == 3
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        Network("convolutional", 4, 4, 2, feedback=0.1, pooling="max"),
+        Network("transformer", 4, 16, 2, feedback=0.2),
+    ],
+    ids=lambda n: n.kind,
+)
+def test_other_kinds_have_twins_of_about_their_size(network: Network) -> None:
+    built = speed_rows.build(network, 0)
+    ours, twin = (speed_rows.parameters(make()) for make in (built.model, built.same_size))
+    assert abs(ours - twin) < 0.1 * ours
+    model = built.model()
+    assert speed_rows.true_norms(model)
+    x, _ = built.draw()
+    assert model(x).shape == built.same_size()(x).shape
+
+
+def test_every_row_can_be_built_and_the_quick_ones_are_of_the_same_kinds() -> None:
+    assert {n.kind for n in ROWS} == set(KINDS)
+    assert max(n.width for n in ROWS) == 4096
+    assert max(n.layers for n in ROWS) == 16
+    assert len(set(ROWS)) == len(ROWS)
+    assert {n.kind for n in QUICK} <= set(KINDS)
+    with pytest.raises(InvalidInputError, match="no kind of network"):
+        speed_rows.build(Network("twisted", 4, 4), 0)
+
+
+def test_images_have_the_size_of_the_row() -> None:
+    x, y = speed_rows.images(Network("looped", 5, 8), 42)()
+    assert x.shape == (5, 784)
+    assert y.shape == (5,)
+
+
+def test_the_file_keeps_rows_of_other_kinds_and_other_studies(tmp_path: Path) -> None:
+    path = tmp_path / "speed.json"
+    one, other = (json.loads(json.dumps({"network": n.__dict__})) for n in (ROWS[0], ROWS[-1]))
+    command._keep(path, {"rows": [{**other, "norm": 1}], "conditions": {}})
+    command._keep(path, {"training": {"ratio": {}}})
+    command._keep(path, {"rows": [{**one, "norm": 2}], "conditions": {}})
+    found = json.loads(path.read_text())
+    assert [row["norm"] for row in found["rows"]] == [2, 1]
+    assert found["training"] == {"ratio": {}}
+
+
+def test_the_command_refuses_what_it_does_not_know() -> None:
+    for options in (["--kind", "twisted"], ["--training", "--parallel"]):
+        assert CliRunner().invoke(app, ["speed", *options]).exit_code == 2
+
+
+def test_time_to_a_goal_is_of_held_out_training_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = time_to.Setup(
+        "digits", full=False, goal=0.8, width=16, held_out=200, most_epochs=6, rates=(3e-3, 1e-9),
+        seeds=(42,),
+    )  # fmt: skip
+    found = time_to.study(setup)
+    assert [r.arm for r in found.runs] == list(time_to.ARMS)
+    assert len(found.search) == 6
+    for run in found.runs:
+        assert run.reached
+        assert run.validation >= 0.8
+        assert run.rate == 3e-3  # the other one learns nothing
+        assert run.seconds > 0
+        assert run.test is not None
+    assert all(run.test is None for run in found.search)  # the test set chooses nothing
+    ours = found.runs[0]
+    assert ours.norm is not None
+    assert 0.9 < ours.norm < 0.979
+    plain = found.as_dict()
+    assert plain["ratio"][time_to.OURS] == 1
+    missed = time_to.Study(setup, (), tuple(r for r in found.search if r.rate == 1e-9))
+    assert missed.as_dict()["ratio"][time_to.TWO] is None
+
+
+def test_processes_share_a_batch() -> None:
+    points = parallel_speed.measure((8,), rounds=3, arms=(time_to.OURS,))
+    assert [(p.processes, p.threads) for p in points] == [(1, 1), (1, 2), (2, 1)]
+    assert points[0].speed_up == 1
+    assert all(p.milliseconds > 0 for p in points)

@@ -1,0 +1,116 @@
+"""Passes down and up against the general path, and the pieces they are made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import toreqprop as teq
+from toreqprop.energies import (
+    AveragePooling,
+    HardSigmoid,
+    MaxPooling,
+    Pooling,
+    System,
+    TightConvolutionBall,
+)
+from toreqprop.energies.couplings.ways import phase_kernel
+from toreqprop.solvers import GaussSeidel
+from toreqprop.solvers.passes import Passes
+
+POOLINGS = {"average": AveragePooling(), "max": MaxPooling()}
+
+
+def network(pooling: Pooling, **options: object) -> teq.HopfieldConvNet:
+    torch.manual_seed(0)
+    model = teq.HopfieldConvNet(
+        (2, 12, 8), (5, 6), 4, kernel_size=3, pooling=pooling, tol=1e-9, **options
+    )
+    return model.double()
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch"])
+@pytest.mark.parametrize("activation", [None, HardSigmoid()])
+@pytest.mark.parametrize("name", POOLINGS)
+def test_the_gradient_is_that_of_the_general_path(
+    name: str, activation: object, kernel: str
+) -> None:
+    x, y = torch.randn(6, 2, 12, 8).double(), torch.randint(0, 4, (6,))
+    found = []
+    for order in ("symmetric", "parity"):
+        # A weak nudge: at this tolerance it moves the center by less.
+        gradient = teq.CenteredEP(1e-6)
+        model = network(POOLINGS[name], activation=activation, gradient=gradient)
+        model.kernel = kernel
+        model.solver = GaussSeidel(order=order, tol=1e-9, max_steps=200)
+        F.cross_entropy(model(x), y).backward()
+        found.append([p.grad for p in model.parameters()])
+        assert not model.failures
+    for ours, general in zip(*found, strict=True):
+        assert torch.dist(ours, general) <= 1e-6 * general.norm() + 1e-12
+
+
+def test_passes_serve_convolutions_and_leave_other_poolings_to_the_general_path() -> None:
+    for pooling, served in ((MaxPooling(), True), (teq.SoftPooling(), False)):
+        model = network(pooling)
+        x = torch.randn(2, 2, 12, 8).double()
+        params = tuple(p.detach() for p in model.system_parameters())
+        assert (Passes.of(System.bind(model.field, x, params)) is not None) == served
+
+
+def test_samples_do_not_depend_on_the_others_in_their_batch() -> None:
+    model = network(MaxPooling())
+    model.tol = 1e-2
+    x = torch.randn(8, 2, 12, 8).double()
+    x[4:] *= 5  # takes another number of passes
+    with torch.no_grad():
+        torch.testing.assert_close(model(x)[:4], model(x[:4]), rtol=1e-9, atol=1e-9)
+
+
+def test_winners_that_a_strong_nudge_changes_are_left_to_the_general_path() -> None:
+    model = network(MaxPooling(), gradient=teq.CenteredEP(0.5), on_failure="ignore")
+    x = torch.randn(6, 2, 12, 8).double()
+    params = tuple(p.detach() for p in model.system_parameters())
+    passes = Passes.of(System.bind(model.field, x, params))
+    assert passes is not None
+    free = passes.relax(None, tol=1e-9, max_steps=200)
+    push = torch.randn_like(free.state[-1])
+    for strength, mirrored in ((1e-9, True), (1.0, False)):
+        found = passes.relax_pair(
+            [None, strength * push], free.state, free.memory, tol=1e-9, max_steps=200
+        )
+        assert (found is not None) == mirrored
+
+
+GEOMETRIES = [(6, 2, 2), (4, 2, 1), (5, 1, 2), (7, 3, 2)]
+
+
+@pytest.mark.parametrize(("side", "stride", "padding"), GEOMETRIES)
+def test_a_transposed_convolution_by_phases(side: int, stride: int, padding: int) -> None:
+    kernel, coarse = torch.randn(4, 3, side, side).double(), torch.randn(2, 4, 5, 6).double()
+    left = [stride * n - ((n - 1) * stride - 2 * padding + side) for n in coarse.shape[-2:]]
+    exact = F.conv_transpose2d(coarse, kernel, None, stride, padding, left)
+    back, reach = phase_kernel(kernel, stride, (padding, padding))
+    found = F.pixel_shuffle(F.conv2d(coarse, back, None, 1, reach), stride)
+    torch.testing.assert_close(found, exact)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_closed_gradient_of_a_kernel_in_its_ball(groups: int) -> None:
+    """Against differences of the exact norm, whose top singular value stands alone."""
+    torch.manual_seed(1)
+    kernel = torch.randn(4, 4 // groups, 3, 3).double().requires_grad_()
+    ball = TightConvolutionBall(0.5, tuple(kernel.shape), (5, 6), groups=groups).double()
+    for _ in range(3):
+        ball(kernel).sum().backward()
+    inputs = torch.eye(4 * 30).double().reshape(-1, 4, 5, 6)
+
+    def exact(weight: torch.Tensor) -> torch.Tensor:
+        matrix = F.conv2d(inputs, weight, None, 1, 2, 1, groups).flatten(1)
+        return weight * (0.5 / (ball.margin * torch.linalg.matrix_norm(matrix, 2)))
+
+    test = torch.randn_like(kernel)
+    mine = torch.autograd.grad((ball(kernel) * test).sum(), kernel)[0]
+    other = torch.autograd.grad((exact(kernel) * test).sum(), kernel)[0]
+    assert torch.dist(mine, other) <= 1e-3 * other.norm()
