@@ -195,14 +195,7 @@ def test_a_search_of_scikit_learn_is_the_same_on_ray(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["benchmark"],
-        ["verify", "--track", "9"],
-        ["tune", "digits"],
-        ["depth"],
-        ["tables"],
-        ["hardware", "sweep"],
-    ],
+    [["benchmark"], ["verify", "--track", "9"], ["tune", "digits"], ["depth"], ["tables"]],
 )
 def test_every_command_that_does_jobs_takes_a_scheduler(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
