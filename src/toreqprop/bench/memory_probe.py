@@ -20,7 +20,7 @@ from typing import Any
 from toreqprop.errors import UnsupportedModelError
 
 METHODS = ("EP", "implicit", "checkpointed", "unrolled", "backprop")
-LAYERED = ("EP, layers", "EP, passes", "unrolled, layers", "backprop, layers")
+LAYERED = ("EP, layers", "EP, passes", "unrolled, passes", "backprop, layers")
 """Of these the numbers are layers, or passes of a stack of `DEPTH` layers."""
 
 BATCH, INPUTS, CLASSES = 64, 64, 10
@@ -115,10 +115,10 @@ def _layered(method: str, hidden: int, count: int) -> Any:
     from toreqprop.gradients import CenteredEP, UnrolledGradient
     from toreqprop.models import HopfieldMLP
 
-    layers, passes = (DEPTH, count) if method == "EP, passes" else (count, PASSES)
+    layers, passes = (DEPTH, count) if method.endswith("passes") else (count, PASSES)
     if method == "backprop, layers":
         return plain(INPUTS, hidden, layers, CLASSES)
-    gradient = UnrolledGradient(passes) if method == "unrolled, layers" else CenteredEP()
+    gradient = UnrolledGradient(passes) if method == "unrolled, passes" else CenteredEP()
     return HopfieldMLP(
         [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, bound="proven", gradient=gradient,
         tol=1e-30, max_steps=passes, on_failure="ignore",
