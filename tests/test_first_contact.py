@@ -42,8 +42,9 @@ def test_version_help_and_completion_load_no_heavy_package() -> None:
 
 def test_only_the_command_that_is_asked_for_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The options of two dozen commands are a third of what ``train --help`` takes."""
-    from toreqprop.cli import app as program
+    import importlib
 
+    program = importlib.import_module("toreqprop.cli.app")
     built: list[list[str]] = []
     whole = len(app.registered_commands)
 

@@ -73,7 +73,7 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
     "EquilibriumTransformer": (
         teq.EquilibriumTransformer,
         {"vocab_size": 5, "max_length": 4, "variant": "energy", "layers": 1, "width": 8}
-        | {"heads": 2, "causal": False, "feedback": 0.2, "radius": 1.0, **COMMON},
+        | {"heads": 2, "causal": False, "feedback": 0.2, "radius": 1.0, "bound": "tight", **COMMON},
         TOKENS,
     ),
     "BackpropMLP": (teq.BackpropMLP, {**DENSE, "generator": None}, X),

@@ -209,7 +209,7 @@ def test_nonsense_is_refused_in_a_sentence(
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", sklearn.__all__)
+@pytest.mark.parametrize("name", [n for n in sklearn.__all__ if n.startswith("EqProp")])
 @pytest.mark.filterwarnings("ignore")
 def test_parameters_of_estimators(name: str) -> None:
     """Refused by this library, or by scikit-learn where the parameter is one of its own."""

@@ -35,7 +35,7 @@ def shared(url: str, attempts: list[float], *, stop_at: int | None = None) -> li
         return -abs(x - 3), {"x": x}
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return shared_search.shared_trials(optuna, url, "s", TRIALS, 7, {"x": 0.5}, attempt)
+    return shared_search.shared_trials(optuna, url, "s", TRIALS, 7, [{"x": 0.5}], attempt)
 
 
 def test_a_search_that_was_stopped_tries_what_it_would_have_tried(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def attempt(asked):
     x = asked.suggest_float("x", 0.01, 10.0, log=True)
     open(sys.argv[2], "w").write(repr(x))
     time.sleep(1e6)
-shared_search.shared_trials(t.optuna, sys.argv[1], "s", t.TRIALS, 7, {"x": 0.5}, attempt)
+shared_search.shared_trials(t.optuna, sys.argv[1], "s", t.TRIALS, 7, [{"x": 0.5}], attempt)
 """
 
 

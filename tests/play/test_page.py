@@ -320,7 +320,9 @@ def test_the_command_writes_one_file_with_its_records(tmp_path: Path) -> None:
 def test_a_network_of_one_s_own(tmp_path: Path) -> None:
     run, out = str(tmp_path / "run"), str(tmp_path / "own.html")
     train = ["train", "digits", "--epochs", "1", "--hidden", "20", "--output", run]
-    assert CliRunner().invoke(app, [*train, "--model", "hopfield"]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, [*train, "--model", "hopfield", "--feedback", "1"]).exit_code == 0
+    )
     result = CliRunner().invoke(app, ["play", run, "--no-open", "--out", out, "--json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)["networks"]["digits"]

@@ -128,7 +128,7 @@ class Trained:
     loss: float
 
 
-def train(processes: int, task: str, model: str, epochs: int) -> Trained:
+def train(processes: int, task: str, model: str, epochs: int, seed: int = 0) -> Trained:
     """`toreqprop train` in one process, or in several started by torchrun.
 
     Raises:
@@ -137,7 +137,8 @@ def train(processes: int, task: str, model: str, epochs: int) -> Trained:
     start = [] if processes == 1 else [
         "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes),
     ]  # fmt: skip
-    words = ["-m", "toreqprop", "train", task, "--model", model, "--epochs", str(epochs), "--json"]
+    words = ["-m", "toreqprop", "train", task, "--model", model, "--epochs", str(epochs)]
+    words += ["--seed", str(seed), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *start, *words], capture_output=True, text=True, env=environment
@@ -155,6 +156,7 @@ def measure(
     epochs: int = 1,
     rounds: int = 2,
     steps: int = 20,
+    seed: int = 0,
     latency: float | None = None,
     bandwidth: float | None = None,
     on_part: Callable[[str], None] = lambda text: None,
@@ -165,11 +167,11 @@ def measure(
     trainings = []
     for _ in range(rounds):
         for processes in (1, 2):
-            trainings.append(train(processes, task, model, epochs))
+            trainings.append(train(processes, task, model, epochs, seed))
             on_part(f"processes: {processes}, seconds: {trainings[-1].seconds:.1f}")
     best = {n: min(t.seconds for t in trainings if t.processes == n) for n in (1, 2)}
-    torch.manual_seed(0)
-    data = get(task).load(0, False)
+    torch.manual_seed(seed)
+    data = get(task).load(seed, False)
     network = MODELS[model].for_rows(data.features, 128, data.classes)
     x = network.arrange(torch.from_numpy(data.train_x))
     step = measure_steps(network, x, torch.from_numpy(data.train_y), steps)

@@ -115,6 +115,7 @@ def sweep(
 def pulsed(
     output: Output = RESULTS,
     seeds: Annotated[int, typer.Option(help="Seeds, and as many samples of devices.", min=2)] = 5,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     jobs: Jobs = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -131,13 +132,18 @@ def pulsed(
     console = Console(soft_wrap=True, stderr=as_json)
     with _display(console, "runs", lambda r: f"{r['accuracy']:.1f} %") as display:
         found = study.run_pulsed(
-            output, seeds=seeds, processes=_processes(jobs), fresh=fresh, listener=display
-        )
+            output, seeds=seeds, seed=seed, processes=_processes(jobs), fresh=fresh,
+            listener=display,
+        )  # fmt: skip
     _finish(console, found, output / "pulsed.json", pulsed_lines(found), as_json)
 
 
 def grid(
-    output: Output = RESULTS, jobs: Jobs = None, fresh: Fresh = False, as_json: AsJson = False
+    output: Output = RESULTS,
+    seed: Annotated[int, typer.Option(help="Of networks, chips and draws.", min=0)] = 0,
+    jobs: Jobs = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold the budget's predictions against measured gradient errors, over a grid of devices.
 
@@ -152,7 +158,9 @@ def grid(
 
     console = Console(soft_wrap=True, stderr=as_json)
     with _display(console, "devices", lambda r: f"limited by {r['limit']}") as display:
-        found = run_grid(output, processes=_processes(jobs), fresh=fresh, listener=display)
+        found = run_grid(
+            output, seed=seed, processes=_processes(jobs), fresh=fresh, listener=display
+        )
     _finish(console, found, output / "budget.json", budget_lines(found), as_json)
     if found["verdict"] != "PASS":
         raise typer.Exit(1)

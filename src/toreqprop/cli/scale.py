@@ -18,6 +18,7 @@ def scale(
     model: Annotated[str, typer.Option(help="A model (see `toreqprop info`).")] = "conv",
     epochs: Annotated[int, typer.Option(help="Passes of each training.", min=1)] = 1,
     rounds: Annotated[int, typer.Option(help="Trainings of each kind, in turn.", min=1)] = 2,
+    seed: Annotated[int, typer.Option(help="Of weights, split and order.", min=0)] = 0,
     latency: Annotated[
         float | None, typer.Option(help="Seconds of a message, else as measured here.", min=0)
     ] = None,
@@ -54,10 +55,10 @@ def scale(
     started = time.time()
     console = Console(stderr=True, highlight=False)
     plain = study.measure(
-        task, model, epochs=epochs, rounds=rounds, latency=latency, bandwidth=bandwidth,
-        on_part=console.print,
+        task, model, epochs=epochs, rounds=rounds, seed=seed, latency=latency,
+        bandwidth=bandwidth, on_part=console.print,
     )  # fmt: skip
-    kinds = f"--task {task} --model {model} --epochs {epochs} --rounds {rounds}"
+    kinds = f"--task {task} --model {model} --epochs {epochs} --rounds {rounds} --seed {seed}"
     plain |= provenance(f"toreqprop scale {kinds}", started)
     path = output / "scaling.json"
     write_atomically(path, json.dumps(plain, indent=2) + "\n")

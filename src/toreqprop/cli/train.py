@@ -81,6 +81,9 @@ def train(
     bound: Annotated[
         str | None, typer.Option(help="How it is kept: tight, proven or exact.")
     ] = None,
+    feedback: Annotated[
+        float | None, typer.Option(help="Strength of the way down between layers, of stacks.")
+    ] = None,
     tol: Annotated[float | None, typer.Option(help="Relative residual of relaxations.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Evaluations per relaxation.")] = None,
     kernel: Annotated[
@@ -205,6 +208,7 @@ def train(
             "solver": networks.solver(solver) if solver else None,
             "radius": usual.radius,
             "bound": bound or usual.bound,
+            "feedback": feedback,
             "tol": tol,
             "max_steps": max_steps,
             "kernel": kernel,

@@ -52,7 +52,8 @@ def network_data(model: EquilibriumModel) -> dict[str, Any]:
     else:
         raise UnsupportedModelError(
             f"The page relaxes symmetric tanh networks, and {type(model).__name__} here is none: "
-            "use LoopedMLP(symmetric=True), or HopfieldMLP with a readout and feedback=1."
+            "use LoopedMLP(symmetric=True), or HopfieldMLP with a readout and feedback=1 "
+            "(toreqprop train --feedback 1)."
         )
     weights = data["weights"]
     if sum(w.numel() for w in weights.values()) > LARGEST:

@@ -91,13 +91,14 @@ def run_grid(
     output: Path,
     *,
     names: tuple[str, ...] = tuple(DEVICES),
+    seed: int = 0,
     processes: int = 1,
     fresh: bool = False,
     listener: Listener[GridPoint] | None = None,
 ) -> dict[str, Any]:
     """Do what is missing of the grid, and return the report as plain data."""
     started = time.time()
-    points = [GridPoint(name) for name in names]
+    points = [GridPoint(name, seed) for name in names]
     found = run_jobs(points, Store(output / ".partial"), processes, listener, fresh=fresh).records
     rows = [
         {k: r[k] for k in ("device", "limit", "points")} for r in found.values() if "limit" in r
@@ -107,7 +108,7 @@ def run_grid(
     whole = len(rows) == len(names)
     passed = whole and worst is not None and worst <= BOUND
     return {
-        **provenance(COMMAND, started),
+        **provenance(f"{COMMAND} --seed {seed}" if seed else COMMAND, started),
         "rows": rows,
         "worst_factor": worst,
         "bound": BOUND,

@@ -157,6 +157,7 @@ def run_pulsed(
     *,
     names: tuple[str, ...] = tuple(DEVICES),
     seeds: int = SEEDS,
+    seed: int = 0,
     epochs: int = EPOCHS,
     processes: int = 1,
     fresh: bool = False,
@@ -173,7 +174,9 @@ def run_pulsed(
     searched = _done([t for ts in tried.values() for t in ts], store, processes, listener, fresh)
     best = {k: max(ts, key=lambda t: float(searched[t]["accuracy"])) for k, ts in tried.items()}
     tested = {
-        kind: [PulsedRun(b.device, b.rate, b.transfer, s, epochs) for s in range(seeds)]
+        kind: [
+            PulsedRun(b.device, b.rate, b.transfer, s, epochs) for s in range(seed, seed + seeds)
+        ]
         for kind, b in best.items()
     }
     found = _done([t for ts in tested.values() for t in ts], store, processes, listener, fresh)
