@@ -84,7 +84,9 @@ def _relaxation(axes: Any, runs: list[Report], task: dict[str, Any]) -> None:
         for phase in ("free", "nudged"):
             label = f"{phase} phase" if index == 0 else None
             draw_residual(axes, run["curves"][phase]["worst"], phase, label=label)
-    tolerance = task["settings"]["ep"]["tol"]
+    settings = task["settings"]
+    # Reports made before it was searched for have it among the options of the row.
+    tolerance = settings["ep"].get("tol") or dict(settings["options"])["tol"]
     axes.axhline(tolerance, color=GREY, lw=0.8, ls="--", label="tolerance in training")
     axes.set_xlabel("relaxation step")
     axes.set_ylabel("worst relative residual")
