@@ -23,7 +23,9 @@ FIRST = 3000
 
 def run(context: Context) -> Measurements:
     spice = simulator()
-    count = context.level.pick(6, 30, 200)
+    # Not more: circuit 3070 (2-1-7-10, amplifiers of 6.9) keeps ngspice 39 busy without end at a
+    # relative tolerance of 1e-12.
+    count = context.level.pick(6, 30, 60)
     rows = []
     for seed in range(FIRST, FIRST + count):
         context.report(f"circuit {seed}")

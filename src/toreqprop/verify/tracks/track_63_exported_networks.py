@@ -15,7 +15,7 @@ from toreqprop.verify.verdict import Bound, at_least, at_most
 
 def run(context: Context) -> Measurements:
     spice = simulator()
-    hidden, points = context.level.pick((6, 6), (24, 20), (64, 50))
+    hidden, points = context.level.pick((6, 6), (24, 20), (32, 20))
     rows = []
     for seed in context.seeds[: context.level.pick(1, 3, 5)]:
         for name, model in _models(hidden, seed).items():
