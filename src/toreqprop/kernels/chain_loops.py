@@ -110,8 +110,8 @@ def advance(  # type: ignore[no-untyped-def]
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
     The residual of a sample is its largest change in a layer, or that of the mixture that goes on,
-    times the larger of the last two rates at which changes have shrunk: what another pass would
-    change. Columns of ``ledger``: the sample's place in ``result``, its last change, how many slots
+    times twice the larger of the last two rates at which changes have shrunk, one at most: what
+    another pass would change at most. Columns of ``ledger``: the sample's place in ``result``, its last change, how many slots
     it knows, its residual, the layer of its largest change, the last rate. Returns how many samples
     go on, and whether all is finite.
     """
@@ -154,7 +154,8 @@ def advance(  # type: ignore[no-untyped-def]
             left = min(left, _mixed(table, weights))
             own[2] += 1
         rate = min(1.0, change / last) if last > 0 else 1.0
-        own[1], own[3], own[4] = change, left * max(rate, own[5]), where
+        # Twice: rates of single passes vary by that much (track 68).
+        own[1], own[3], own[4] = change, left * min(1.0, 2 * max(rate, own[5])), where
         own[5] = rate
         good = own[3] <= tol
         if good or final or not finite:

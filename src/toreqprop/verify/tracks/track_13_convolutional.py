@@ -168,7 +168,7 @@ def _network(context: Context, method: str, data: Split, size: Size, seed: int) 
         data.classes,
         pooling=pooling,
         gradient=_estimator(context, method),
-        tol=1e-2,
+        tol=1e-3,
         on_failure="ignore",
     )
 

@@ -93,7 +93,7 @@ def run(context: Context) -> Measurements:
 def _train(
     context: Context, data: Split, kernel: str, hidden: int, epochs: int, seed: int
 ) -> tuple[Trained, list[torch.Tensor]]:
-    model = looped(data, hidden, seed, kernel=kernel).double()
+    model = looped(data, hidden, seed, kernel=kernel, bound="proven").double()
     states: list[torch.Tensor] = []
     doubled = Split(
         data.x.double(), data.y, data.test_x.double(), data.test_y, data.features, data.classes,

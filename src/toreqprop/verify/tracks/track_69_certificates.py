@@ -51,8 +51,10 @@ def models(
 
     yield drawn("looped", lambda: LoopedMLP.example(radius=0.8))
     yield drawn("looped, asymmetric", lambda: LoopedMLP.example(symmetric=False, radius=0.8))
-    yield drawn("layered", HopfieldMLP.example)
-    yield drawn("layered, feedback 0.5", lambda: HopfieldMLP.example(feedback=0.5))
+    # Not the usual orthogonal start: with equal singular values a norm has no slope.
+    random = {"start": "random"}
+    yield drawn("layered", lambda: HopfieldMLP.example(feedback=1.0, **random))
+    yield drawn("layered, feedback 0.5", lambda: HopfieldMLP.example(feedback=0.5, **random))
     for name, pooling in POOLINGS.items():
         options = {"pooling": pooling(), "activation": Sigmoid()}
         yield drawn(
