@@ -111,9 +111,9 @@ def advance(  # type: ignore[no-untyped-def]
 
     The residual of a sample is its largest change in a layer, or that of the mixture that goes on,
     times twice the larger of the last two rates at which changes have shrunk, one at most: what
-    another pass would change at most. Columns of ``ledger``: the sample's place in ``result``, its last change, how many slots
-    it knows, its residual, the layer of its largest change, the last rate. Returns how many samples
-    go on, and whether all is finite.
+    another pass would change at most. Columns of ``ledger``: the sample's place in ``result``, its
+    last change, how many slots it knows, its residual, the layer of its largest change, the last
+    rate. Returns how many samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants
     layers, slots = bounds.shape[0] - 1, images.shape[0]

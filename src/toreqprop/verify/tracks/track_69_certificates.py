@@ -50,6 +50,7 @@ def models(
         return name, model, x, y
 
     yield drawn("looped", lambda: LoopedMLP.example(radius=0.8))
+    yield drawn("looped, proven", lambda: LoopedMLP.example(radius=0.8, bound="proven"))
     yield drawn("looped, asymmetric", lambda: LoopedMLP.example(symmetric=False, radius=0.8))
     # Not the usual orthogonal start: with equal singular values a norm has no slope.
     random = {"start": "random"}
