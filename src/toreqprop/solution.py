@@ -55,8 +55,7 @@ class Solution:
         residual: (batch,) the largest over the layers of ``‖f(s) − s‖ / scale``, with the layer's
             own activity as scale (for a shift `NUDGE_SLACK` times the shift itself); times the
             contraction factor of one layer where it is known, which bounds the residual of
-            ``f(s)``, or, in compiled stacks, times the rate at which it was measured to shrink,
-            which predicts it. It is what ``tol`` is compared with.
+            ``f(s)``. It is what ``tol`` is compared with, whatever code relaxed it.
         status: how the relaxation ended.
         layer: where it ended so, counted from zero, if not well; None where that has no place.
         memory: what the code that relaxed it knows already, for the phases that follow.

@@ -70,20 +70,10 @@ def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, T
 
 
 def _compiled(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
-    """The same with fewer calls: the small steps between products cost more than the products."""
-    from toreqprop.kernels.lanczos import best_in_basis, extend_basis
+    """The same in one call: the small steps between products cost more than the products."""
+    from toreqprop.kernels.lanczos import block_norm
+    from toreqprop.kernels.products import routine
 
-    size, (rows, columns) = len(start), weight.shape
-    whole = min(rounds * size, rows, columns)
-    basis, products = weight.new_empty(whole, rows), weight.new_empty(whole, columns)
-    array, turned = basis.numpy(), weight.mT
-    image = start @ turned
-    for known in range(0, whole, size):
-        end = min(known + size, whole)
-        extend_basis(array, known, image[: end - known].numpy())
-        torch.mm(basis[known:end], weight, out=products[known:end])
-        if end < whole:
-            image = products[known:end] @ turned
-    left, right = weight.new_empty(rows), torch.empty_like(start)
-    value = best_in_basis(array, products.numpy(), left.numpy(), right.numpy())
-    return value, left, right
+    left, right = weight.new_empty(weight.shape[0]), torch.empty_like(start)
+    arrays = weight.numpy(), start.numpy(), rounds, left.numpy(), right.numpy()
+    return block_norm(routine(weight.dtype), *arrays), left, right

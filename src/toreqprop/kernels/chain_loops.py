@@ -17,18 +17,28 @@ from toreqprop.kernels.vectors import dot, squares
 
 
 @numba.njit(**OPTIONS)
-def settle(up, down, place, strength, out):  # type: ignore[no-untyped-def]
-    """``tanh(up + strength·down)`` of one layer."""
+def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyped-def]
+    """``tanh(up + bias + strength·down)`` of one layer."""
     factor = up.dtype.type(strength)
     a, b = place
-    for i in range(up.shape[0]):
+    own = bias[a:b]
+    for i in range(rows):
         above, below, row = down[i, a:b], up[i, a:b], out[i, a:b]
         if strength == 0:
             for j in range(row.shape[0]):
-                row[j] = tanh(below[j])
+                row[j] = tanh(below[j] + own[j])
         else:
             for j in range(row.shape[0]):
-                row[j] = tanh(below[j] + factor * above[j])
+                row[j] = tanh(below[j] + own[j] + factor * above[j])
+
+
+@numba.njit(**OPTIONS)
+def keep(row, bounds, place, batch, out):  # type: ignore[no-untyped-def]
+    """Write a sample to its ``place`` in ``out``, where every layer is a block of its own."""
+    for layer in range(bounds.shape[0] - 1):
+        a, b = bounds[layer], bounds[layer + 1]
+        at = batch * a + place * (b - a)
+        _copy(row[a:b], out[at : at + b - a])
 
 
 @numba.njit(**OPTIONS)
@@ -41,11 +51,11 @@ def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _shares(table, slot, known, weights):  # type: ignore[no-untyped-def]
+def _shares(table, slot, known, digits, weights):  # type: ignore[no-untyped-def]
     """What share of each remembered image makes the smallest residual (Anderson).
 
-    ``table`` has the products of residuals, ``known`` counts the slots in use before this one.
-    The shares sum to one.
+    ``table`` has the products of residuals, ``known`` counts the slots in use before this one,
+    ``digits`` is their rounding. The shares sum to one.
     """
     slots = weights.shape[0]
     weights[:] = 0
@@ -61,13 +71,13 @@ def _shares(table, slot, known, weights):  # type: ignore[no-untyped-def]
         q = table[slot, slot] - table[slot, two]
         c = q - table[slot, two] + table[two, two]
         b = p - table[slot, two] + table[one, two]
-    ridge = 1e-6 * (a + c) + 1e-30
+    ridge = 10 * digits * (a + c) + 1e-30
     a += ridge
     c += ridge
     first, second = p / a, 0.0
     if count > 1:
         whole = a * c - b * b
-        if whole > 1e-6 * a * c:
+        if whole > 10 * digits * a * c:
             first, second = (p * c - q * b) / whole, (q * a - p * b) / whole
     if not (abs(first) < 1e3 and abs(second) < 1e3):
         first = second = 0.0
@@ -75,17 +85,6 @@ def _shares(table, slot, known, weights):  # type: ignore[no-untyped-def]
     weights[one] = first
     if slots > 2:
         weights[two] = second
-
-
-@numba.njit(**OPTIONS)
-def _mixed(table, weights):  # type: ignore[no-untyped-def]
-    """The length of the mixture of residuals of which ``table`` has the products."""
-    total = 0.0
-    for k in range(weights.shape[0]):
-        for m in range(weights.shape[0]):
-            if weights[k] != 0 and weights[m] != 0:
-                total += weights[k] * weights[m] * table[k, m]
-    return math.sqrt(max(total, 0.0))
 
 
 @numba.njit(**OPTIONS)
@@ -105,23 +104,21 @@ def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def advance(  # type: ignore[no-untyped-def]
-    images, products, gaps, slot, state, up, bounds, constants, final, tables, ledger, done, result
+    images, products, gaps, slot, state, up, bounds, constants, final, rows, ledger, done, result
 ):
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
-    The residual of a sample is its largest change in a layer, or that of the mixture that goes on,
-    times twice the larger of the last two rates at which changes have shrunk, one at most: what
-    another pass would change at most. Columns of ``ledger``: the sample's place in ``result``, its
-    last change, how many slots it knows, its residual, the layer of its largest change, the last
-    rate. Returns how many samples go on, and whether all is finite.
+    The residual of a sample is its largest change in a layer. Columns of ``ledger``: the sample's
+    place among all, its residual, the layer it is of, and how many slots it knows. Returns how
+    many samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants
-    layers, slots = bounds.shape[0] - 1, images.shape[0]
-    edge = images.dtype.type(1) - images.dtype.type(np.finfo(images.dtype).eps)
+    layers, slots, batch = bounds.shape[0] - 1, images.shape[0], images.shape[1]
     weights, unit = np.zeros(slots), np.zeros(layers)
-    weights[slot] = 1
+    weights[slot], digits = 1, np.finfo(images.dtype).eps
+    table = np.zeros((slots, slots))
     remaining, finite = 0, True
-    for i in range(state.shape[0]):
+    for i in range(rows):
         if done[i]:
             continue
         image, before, own = images[slot, i], state[i], ledger[i]
@@ -133,60 +130,50 @@ def advance(  # type: ignore[no-untyped-def]
             unit[layer] = 1 / (scale * scale)
             if not relative <= change:
                 change, where = relative, float(layer)
-        last, left = own[1], change
-        if not math.isfinite(change):
-            finite = False
-        if slots > 1:
-            if not change <= 2 * last and last > 0:
-                own[2] = 0
-            gap, table = gaps[slot, i], tables[i]
-            for j in range(gap.shape[0]):
-                gap[j] = image[j] - before[j]
-            for k in range(min(int(own[2]), slots - 1) + 1):
-                other = (slot - k) % slots
-                value = 0.0
-                for layer in range(layers):
-                    a, b = bounds[layer], bounds[layer + 1]
-                    value += unit[layer] * dot(gap[a:b], gaps[other, i, a:b])
-                table[slot, other] = value
-                table[other, slot] = value
-            _shares(table, slot, int(own[2]), weights)
-            left = min(left, _mixed(table, weights))
-            own[2] += 1
-        rate = min(1.0, change / last) if last > 0 else 1.0
-        # Twice: rates of single passes vary by that much (track 68).
-        own[1], own[3], own[4] = change, left * min(1.0, 2 * max(rate, own[5])), where
-        own[5] = rate
-        good = own[3] <= tol
-        if good or final or not finite:
-            done[i] = good
-            out = result[int(own[0])]
-            if good:
-                _mix(images, i, weights, 0, image.shape[0], out)
-                for j in range(out.shape[0]):
-                    out[j] = min(max(out[j], -edge), edge)
-            else:
-                _copy(image, out)
+        last = own[1]
+        own[1], own[2] = change, where
+        finite = finite and math.isfinite(change)
+        done[i] = change <= tol
+        if done[i] or final or not finite:
+            keep(image, bounds, int(own[0]), batch, result)
             continue
         remaining += 1
+        if slots > 1:
+            if not change <= 2 * last and last > 0:
+                own[3] = 0
+            gap = gaps[slot, i]
+            for j in range(gap.shape[0]):
+                gap[j] = image[j] - before[j]
+            known = min(int(own[3]), slots - 1) + 1
+            for k in range(known):
+                for m in range(k, known):
+                    one, two = (slot - k) % slots, (slot - m) % slots
+                    value = 0.0
+                    for layer in range(layers):
+                        a, b = bounds[layer], bounds[layer + 1]
+                        value += unit[layer] * dot(gaps[one, i, a:b], gaps[two, i, a:b])
+                    table[one, two] = value
+                    table[two, one] = value
+            _shares(table, slot, int(own[3]), digits, weights)
+            own[3] += 1
         if layers > 1:
             a, b = bounds[1], bounds[layers - 1]
             _mix(images, i, weights, 0, image.shape[0], before)
             _mix(products, i, weights, a, b, up[i, a:b])
     if not finite:
-        for i in range(state.shape[0]):
+        for i in range(rows):
             if not done[i]:
-                _copy(images[slot, i], result[int(ledger[i, 0])])
+                keep(images[slot, i], bounds, int(ledger[i, 0]), batch, result)
     return remaining, finite
 
 
 @numba.njit(**OPTIONS)
-def settle_shift(image, up, down, push, place, strength, pushed, middle, half):  # type: ignore[no-untyped-def]
+def settle_shift(image, up, down, push, place, strength, pushed, rows, middle, half):  # type: ignore[no-untyped-def]
     """Both images of one layer under ``u ± (up + strength·down − push)``, u that of ``image``."""
     factor = up.dtype.type(strength)
     a, b = place
     total = np.empty(b - a, up.dtype)
-    for i in range(up.shape[0]):
+    for i in range(rows):
         above, aside = down[i, a:b], push[i, a:b]
         if pushed and strength != 0:
             for j in range(total.shape[0]):
@@ -267,27 +254,25 @@ _TINY = 1e-30
 @numba.njit(**OPTIONS)
 def balance(  # type: ignore[no-untyped-def]
     downwards, accelerated, fresh, middle, shift, center, up, down, push, pushed, strength, heat,
-    bounds, constants, final, ledger, changes, curves, done, results,
+    bounds, constants, final, rows, ledger, changes, curves, done, results,
 ):  # fmt: skip
     """After half a pass from ``shift`` to ``fresh``: scaled, what has converged, the next start.
 
     ``down`` has the products with ``fresh`` after half a pass ``downwards``, else ``up``; they are
-    scaled with it. ``changes`` (samples, layers, 2) has the last change of each layer and that
-    before it, ``curves`` (samples, layers) what `_against` found, negative where it has not been
-    asked. A sample's residual is its largest last change times the root of the
-    largest rate at which a layer's changes shrink: what the next half pass would change; or, where
-    that is small enough, how far its center has drifted. Columns of ``ledger``: place in
-    ``results``, residual, layer. Returns how many samples go on, whether all is finite, and the
-    largest drift.
+    scaled with it. ``changes`` (samples, layers) has the last change of each layer, ``curves``
+    (samples, layers) what `_against` found, negative where it has not been asked. A sample's
+    residual is its largest last change, or, where that is small enough, how far its center has
+    drifted. Columns of ``ledger``: place among all, residual, layer. Returns how many samples
+    go on, whether all is finite, and the largest drift.
     """
     tol, rounding, floor, slack = constants
-    layers = bounds.shape[0] - 1
+    layers, batch = bounds.shape[0] - 1, fresh.shape[0]
     own, joint, force = np.zeros(layers), np.zeros(layers), np.zeros(layers)
     factors, work = np.ones(layers), np.empty(fresh.shape[1], fresh.dtype)
     remaining, finite, drifted = 0, True, 0.0
     skipped = layers - 1 if downwards else 0
     products = down if downwards else up
-    for i in range(fresh.shape[0]):
+    for i in range(rows):
         if done[i]:
             continue
         a, b = bounds[skipped], bounds[skipped + 1]
@@ -313,7 +298,7 @@ def balance(  # type: ignore[no-untyped-def]
             _amplitudes(own, joint, force, heat, factors)
             for layer in range(layers):
                 curves[i, layer] = own[layer] * factors[layer] * factors[layer]
-        worst, rate, drift, where = 0.0, 0.0, 0.0, 0.0
+        worst, drift, where = 0.0, 0.0, 0.0
         for layer in range(layers):
             a, b = bounds[layer], bounds[layer + 1]
             row = fresh[i, a:b]
@@ -329,21 +314,17 @@ def balance(  # type: ignore[no-untyped-def]
             change, _ = _layer_change(row, shift[i, a:b], rounding, 0.0)
             change /= slack
             if layer != skipped:
-                changes[i, layer, 1] = changes[i, layer, 0]
-                changes[i, layer, 0] = change
-            change = max(change, changes[i, layer, 0])
+                changes[i, layer] = change
+            change = max(change, changes[i, layer])
             if not change <= worst:
                 worst, where = change, float(layer)
-            before = changes[i, layer, 1]
-            rate = max(rate, min(1.0, changes[i, layer, 0] / before) if before > 0 else 0.0)
-        left = worst * math.sqrt(rate)
-        if not left > tol:
+        if not worst > tol:
             for layer in range(layers):
                 a, b = bounds[layer], bounds[layer + 1]
                 size = floor * math.sqrt(b - a)
                 away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
                 drift = away if not away <= drift else drift
-        ledger[i, 1] = max(left, drift)
+        ledger[i, 1] = max(worst, drift)
         ledger[i, 2] = where
         if not math.isfinite(worst + drift):
             ledger[i, 1] = np.nan
@@ -351,15 +332,15 @@ def balance(  # type: ignore[no-untyped-def]
         good = ledger[i, 1] <= tol
         if good or final or not finite:
             done[i] = good
-            _copy(middle[i], results[0, int(ledger[i, 0])])
-            _copy(fresh[i], results[1, int(ledger[i, 0])])
+            keep(middle[i], bounds, int(ledger[i, 0]), batch, results[0])
+            keep(fresh[i], bounds, int(ledger[i, 0]), batch, results[1])
             continue
         remaining += 1
         drifted = max(drifted, drift)
         _copy(fresh[i], shift[i])
     if not finite:
-        for i in range(fresh.shape[0]):
+        for i in range(rows):
             if not done[i]:
-                _copy(middle[i], results[0, int(ledger[i, 0])])
-                _copy(fresh[i], results[1, int(ledger[i, 0])])
+                keep(middle[i], bounds, int(ledger[i, 0]), batch, results[0])
+                keep(fresh[i], bounds, int(ledger[i, 0]), batch, results[1])
     return remaining, finite, drifted

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.products import product
 from toreqprop.kernels.vectors import dot
 
 
@@ -108,24 +109,34 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
 
 
 @numba.njit(**OPTIONS)
-def extend_basis(basis, known, images):  # type: ignore[no-untyped-def]
-    """Write ``images`` behind the first ``known`` rows of ``basis``, orthonormal to all before.
+def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-untyped-def]
+    """``‖W‖₂`` from below, its left vector and the best right ones, from a block ``start``.
 
-    Rows of which nothing is left become zero.
+    As `energies.singular_block.best_in_block` says; ``gemm`` is a routine of `kernels.products`.
     """
-    for k in range(images.shape[0]):
-        row = basis[known + k]
-        for j in range(row.shape[0]):
-            row[j] = images[k, j]
-        _cleared(row, basis, known + k)
+    size, (rows, columns) = start.shape[0], matrix.shape
+    whole, place = min(rounds * size, rows, columns), matrix.ctypes.data
+    basis = np.empty((whole, rows), matrix.dtype)
+    products = np.empty((whole, columns), matrix.dtype)
+    image = np.empty((size, rows), matrix.dtype)
+    product(gemm, start, place, image, size, (0, 0, rows, columns, True))
+    for known in range(0, whole, size):
+        end = min(known + size, whole)
+        for k in range(known, end):
+            row = basis[k]
+            for j in range(rows):
+                row[j] = image[k - known, j]
+            _cleared(row, basis, k)  # zero where nothing is left
+        fresh, moved = basis[known:end], products[known:end]
+        product(gemm, fresh, place, moved, end - known, (0, 0, rows, columns, False))
+        if end < whole:
+            product(gemm, moved, place, image, end - known, (0, 0, rows, columns, True))
+    return _best_in_basis(basis, products, left, right)
 
 
 @numba.njit(**OPTIONS)
-def best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
-    """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones.
-
-    As `energies.singular_block.largest_singular` says.
-    """
+def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
+    """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones."""
     count, size = basis.shape[0], right.shape[0]
     gram = np.empty((count, count))
     for k in range(count):

@@ -1,0 +1,234 @@
+"""Both phases of a stack of dense layers, whole: passes down and up with their matrix products.
+
+A row of an array is a sample with all its layers side by side; layer l has the columns
+``bounds[l]:bounds[l + 1]``; in results every layer is a block of its own. ``weights`` are
+addresses of matrices (above, below) in rows.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from toreqprop.kernels.chain_loops import advance, balance, settle, settle_shift
+from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.loops import _copy
+from toreqprop.kernels.products import product
+
+PACKED = 0.75
+"""Samples still relaxing are packed together where they are at most this part of those that are
+computed: copying them costs as much as a small product."""
+
+
+@numba.njit(**OPTIONS)
+def _rise(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
+    """What comes up to a layer."""
+    a, b, c = bounds[layer - 1], bounds[layer], bounds[layer + 1]
+    product(gemm, source, weights[layer - 1], out, rows, (a, b, c - b, b - a, True))
+
+
+@numba.njit(**OPTIONS)
+def _fall(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
+    """What comes down to a layer."""
+    a, b, c = bounds[layer], bounds[layer + 1], bounds[layer + 2]
+    product(gemm, source, weights[layer], out, rows, (b, a, c - b, b - a, False))
+
+
+@numba.njit(**OPTIONS)
+def _place(bounds, layer):  # type: ignore[no-untyped-def]
+    return bounds[layer], bounds[layer + 1]
+
+
+@numba.njit(**OPTIONS)
+def _pack(done, rows, array):  # type: ignore[no-untyped-def]
+    """The rows that go on, moved to the front."""
+    at = 0
+    for i in range(rows):
+        if not done[i]:
+            if at < i:
+                _copy(array[i], array[at])
+            at += 1
+
+
+@numba.njit(**OPTIONS)
+def _packed(done, rows):  # type: ignore[no-untyped-def]
+    """How many rows go on, none of them ``done``."""
+    at = 0
+    for i in range(rows):
+        if not done[i]:
+            at += 1
+    for i in range(rows):
+        done[i] = i >= at
+    return at
+
+
+@numba.njit(**OPTIONS)
+def relax(  # type: ignore[no-untyped-def]
+    gemm, drive, start, started, weights, bias, bounds, feedback, memory, constants, max_steps,
+    found, residuals,
+):  # fmt: skip
+    """One phase, from ``start`` or from a way up; into ``found`` and ``residuals`` (batch, 2).
+
+    A pass writes its images and products into the slot of its turn. Without ``memory`` the next
+    starts there; with it, from the shares of the last few whose residuals cancel best (Anderson),
+    and products, being linear, are mixed alike. Returns passes, whether all samples have converged,
+    and whether all is finite.
+    """
+    batch, total = drive.shape[0], bounds[-1]
+    top, slots, turn = bounds.shape[0] - 2, 1 + memory, 0
+    images = np.empty((slots, batch, total), drive.dtype)
+    products = np.empty((slots, batch, total), drive.dtype)
+    gaps = np.empty((slots, batch if memory else 0, total), drive.dtype)
+    space = np.empty((3, batch, total), drive.dtype)
+    state, up, down = space[0], space[1], space[2]
+    ledger, done = np.zeros((batch, 4)), np.zeros(batch, np.bool_)
+    for i in range(batch):
+        ledger[i, 0] = i
+        _copy(drive[i], up[i, : bounds[1]])
+    for layer in range(top + 1):
+        if layer > 0:
+            _rise(gemm, state, weights, bounds, layer, batch, up)
+        if not started:
+            settle(up, down, bias, _place(bounds, layer), 0.0, batch, state)
+        else:
+            a, b = bounds[layer], bounds[layer + 1]
+            for i in range(batch):
+                _copy(start[i, a:b], state[i, a:b])
+    steps, rows, remaining, finite = 0, batch, batch, True
+    while remaining > 0 and finite and steps < max_steps:
+        if remaining <= PACKED * rows:
+            for slot in range(slots):
+                _pack(done, rows, images[slot])
+                _pack(done, rows, products[slot])
+                if memory:
+                    _pack(done, rows, gaps[slot])
+            _pack(done, rows, state)
+            _pack(done, rows, up)
+            _pack(done, rows, ledger)
+            rows = _packed(done, rows)
+        new, rising = images[turn], products[turn]
+        for layer in range(top - 1, -1, -1):
+            above = new if layer + 1 < top else state
+            _fall(gemm, above, weights, bounds, layer, rows, down)
+            settle(up, down, bias, _place(bounds, layer), feedback, rows, new)
+        for layer in range(1, top + 1):
+            _rise(gemm, new, weights, bounds, layer, rows, rising)
+            share = feedback if layer < top else 0.0
+            settle(rising, down, bias, _place(bounds, layer), share, rows, new)
+        if top == 0:
+            settle(up, down, bias, _place(bounds, 0), 0.0, rows, new)
+        steps += 1
+        remaining, finite = advance(
+            images, products, gaps, turn, state, up, bounds, constants, steps == max_steps, rows,
+            ledger, done, found,
+        )  # fmt: skip
+        _report(ledger, rows, residuals)
+        turn = (turn + 1) % slots
+    return steps, done[:rows].all(), finite
+
+
+@numba.njit(**OPTIONS)
+def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
+    for i in range(rows):
+        at = int(ledger[i, 0])
+        residuals[at, 0], residuals[at, 1] = ledger[i, 1], ledger[i, 2]
+
+
+@numba.njit(**OPTIONS)
+def relax_pair(  # type: ignore[no-untyped-def]
+    gemm, drive, push, pushed, center, weights, bias, bounds, feedback, accelerated, constants,
+    drift_at, recentred_most, max_steps, found, residuals,
+):  # fmt: skip
+    """Both phases under ``push`` and its opposite, around ``center``; into ``found`` (2,
+    numbers), their mean and half their difference, and ``residuals``.
+
+    Half passes of the shift, downwards first, as the nudge enters at the top. Where ``accelerated``
+    every layer's shift is then scaled so that together they make the energy smallest: without, each
+    pass adds only the next term of a geometric series. ``center`` and ``push`` are written to.
+    Returns half passes, whether all have converged, whether all is finite, and whether the center
+    had to move more often than ``recentred_most``.
+    """
+    tol = constants[0]
+    batch, total = center.shape
+    top = bounds.shape[0] - 2
+    nothing = np.zeros((2, batch, total), push.dtype)
+    space = np.empty((3, batch, total), push.dtype)
+    up, shift = nothing[0], nothing[1]
+    down, fresh, middle = space[0], space[1], space[2]
+    image, heat = center, np.empty(top + 1)
+    for layer in range(top + 1):
+        heat[layer] = feedback ** (layer - top)
+    ledger, done = np.zeros((batch, 3)), np.zeros(batch, np.bool_)
+    a, b = bounds[top], bounds[top + 1]
+    for i in range(batch):
+        ledger[i, 0] = i
+        down[i, a:b] = 0
+    # From nothing to the first shift everything changes, where there is more than one layer.
+    changes = np.full((batch, top + 1), 1 / constants[3] if top else 0.0)
+    curves = np.full((batch, top + 1), -1.0)
+    settle_shift(image, up, down, push, _place(bounds, top), 0.0, pushed[top], batch, middle, shift)
+    halves, rows, remaining, finite, recentred = 0, batch, batch, True, 0
+    while remaining > 0 and finite and halves < 2 * max_steps:
+        if remaining <= PACKED * rows:
+            for array in (center, push, up, down, shift, middle):
+                _pack(done, rows, array)
+            if recentred:
+                _pack(done, rows, image)
+            for table in (ledger, changes, curves):
+                _pack(done, rows, table)
+            rows = _packed(done, rows)
+        downwards = halves % 2 == 0
+        if downwards:
+            for layer in range(top - 1, -1, -1):
+                above = fresh if layer + 1 < top else shift
+                _fall(gemm, above, weights, bounds, layer, rows, down)
+                settle_shift(
+                    image, up, down, push, _place(bounds, layer), feedback, pushed[layer], rows,
+                    middle, fresh,
+                )  # fmt: skip
+        else:
+            for layer in range(1, top + 1):
+                below = fresh if layer > 1 else shift
+                _rise(gemm, below, weights, bounds, layer, rows, up)
+                share = feedback if layer < top else 0.0
+                settle_shift(
+                    image, up, down, push, _place(bounds, layer), share, pushed[layer], rows,
+                    middle, fresh,
+                )  # fmt: skip
+        halves += 1
+        remaining, finite, drift = balance(
+            downwards, accelerated and top > 0, fresh, middle, shift, center, up, down, push,
+            pushed, feedback, heat, bounds, constants, halves == 2 * max_steps, rows, ledger,
+            changes, curves, done, found,
+        )  # fmt: skip
+        _report(ledger, rows, residuals)
+        if remaining > 0 and drift > drift_at * tol:
+            recentred += 1
+            if recentred > recentred_most:
+                return halves, False, finite, True
+            if recentred == 1:
+                image = np.empty((batch, total), push.dtype)
+            _recentre(
+                gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
+            )
+    return halves, done[:rows].all(), finite, False
+
+
+@numba.njit(**OPTIONS)
+def _recentre(  # type: ignore[no-untyped-def]
+    gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
+):
+    """Around the middle of both phases from now on: its image is evaluated."""
+    top = bounds.shape[0] - 2
+    space = np.empty((2, rows, center.shape[1]), center.dtype)
+    up, down = space[0], space[1]
+    for i in range(rows):
+        _copy(middle[i], center[i])
+        _copy(drive[int(ledger[i, 0])], up[i, : bounds[1]])
+    for layer in range(top + 1):
+        if layer > 0:
+            _rise(gemm, center, weights, bounds, layer, rows, up)
+        if layer < top:
+            _fall(gemm, center, weights, bounds, layer, rows, down)
+        share = feedback if layer < top else 0.0
+        settle(up, down, bias, _place(bounds, layer), share, rows, image)
