@@ -288,7 +288,7 @@ def _norm(ball: Any, weight: Tensor) -> Tensor:
     exact = weight.double()
     if isinstance(ball, TightConvolutionBall):
         both = convolution_products(exact, ball.groups)
-        return top_singular(*both, ball.start.to(exact), _PAIRS)[0]
+        return top_singular(*both, ball.start[0].to(exact), _PAIRS)[0]
     if exact.dim() == 4:
         raise InvalidInputError("The norm of a kernel is known with bound='tight' alone.")
     if isinstance(ball, TightBall) and ball.symmetric:
