@@ -196,11 +196,10 @@ class ConvolutionCoupling(Coupling):
 
     def _correlated(self, post: Tensor, pre: Tensor, kernel: Tensor) -> Tensor:
         """``Σ post ⊗ pre`` over samples and pixels, in the shape of the kernel."""
-        step = self._stride[0]
+        plain = self.groups == 1 and self.dilation in (1, (1, 1)) and not post.is_complex()
         # A few numbers that the kernel meets, far apart: one matrix product is faster.
-        if step > 1 and kernel[0].numel() <= _FEW and self.dilation in (1, (1, 1)):
-            if self.groups == 1 and not post.is_complex():
-                return _by_patches(post, pre, kernel, self._stride, _both(self.padding))
+        if plain and self._stride[0] > 1 and kernel[0].numel() <= _FEW:
+            return _by_patches(post, pre, kernel, self._stride, _both(self.padding))
         return conv2d_weight(
             pre, list(kernel.shape), post, self._stride, self.padding, self.dilation, self.groups
         )
