@@ -5,18 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
 
 import toreqprop as teq
 from toreqprop.energies import (
     AveragePooling,
+    ConvolutionCoupling,
     HardSigmoid,
     MaxPooling,
     Pooling,
     System,
+    Tanh,
     TightConvolutionBall,
 )
-from toreqprop.energies.couplings.ways import phase_kernel
+from toreqprop.energies.couplings.convolution import _by_patches
+from toreqprop.energies.couplings.ways import MaxWays, phase_kernel
 from toreqprop.solvers import GaussSeidel
+from toreqprop.solvers.pass_steps import steps_of
 from toreqprop.solvers.passes import Passes
 
 POOLINGS = {"average": AveragePooling(), "max": MaxPooling()}
@@ -114,3 +119,65 @@ def test_the_closed_gradient_of_a_kernel_in_its_ball(groups: int) -> None:
     mine = torch.autograd.grad((ball(kernel) * test).sum(), kernel)[0]
     other = torch.autograd.grad((exact(kernel) * test).sum(), kernel)[0]
     assert torch.dist(mine, other) <= 1e-3 * other.norm()
+
+
+def test_the_lowest_layer_goes_on_along_its_last_change() -> None:
+    """Three passes with it are closer to the equilibrium than three without."""
+    torch.manual_seed(0)
+    model = network(AveragePooling(), feedback=0.5)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3.0)
+    x = torch.randn(6, 2, 12, 8).double()
+    params = tuple(p.detach() for p in model.system_parameters())
+    passes = Passes.of(System.bind(model.field, x, params))
+    assert passes is not None
+    free = passes.relax(None, tol=1e-9, max_steps=500)
+    push = [None, 1e-6 * torch.randn_like(free.state[-1])]
+    exact = passes.relax_pair(push, free.state, free.memory, tol=1e-9, max_steps=500)
+    assert exact is not None
+
+    def apart() -> float:
+        found = passes.relax_pair(push, free.state, free.memory, tol=1e-9, max_steps=3)
+        assert found is not None
+        return float(torch.dist(found.shift[0], exact.shift[0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toreqprop.solvers.passes.FURTHEST", 0.0)
+        plain = apart()
+    assert apart() < 0.8 * plain
+
+
+@pytest.mark.parametrize("windows", [((2, 2), (2, 2), (0, 0)), ((3, 2), (2, 1), (1, 0))])
+def test_how_far_a_winner_is_below_its_window_is_the_same_compiled(
+    windows: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    fine, move = (torch.randn(3, 4, 7, 6).to(memory_format=torch.channels_last) for _ in range(2))
+    ways = MaxWays(*windows)
+    _, trail = ways.rise(fine)
+    found = ways._lost(fine, move, trail[0])
+    monkeypatch.setattr("toreqprop.energies.couplings.ways.compiled_available", lambda: False)
+    assert found == pytest.approx(ways._lost(fine, move, trail[0]), rel=1e-6)
+    assert found > 0
+    assert ways._lost(fine, 0 * move, trail[0]) == 0
+
+
+def test_a_layer_settles_the_same_compiled() -> None:
+    below, above = (torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last) for _ in range(2))
+    steps = [steps_of(Tanh(), 0.3, below, compiled) for compiled in (True, False)]
+    for falling in (None, above, above.contiguous()):
+        ours, torchs = (kind.settle(below, falling) for kind in steps)
+        for one, other in zip(ours, torchs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_few_entries_of_a_kernel_are_correlated_by_patches() -> None:
+    torch.manual_seed(0)
+    coupling = ConvolutionCoupling((1, 2), stride=(2, 3))
+    post, pre = torch.randn(4, 5, 4, 4).double(), torch.randn(4, 2, 8, 9).double()
+    kernel = torch.randn(5, 2, 3, 4).double()
+    exact = conv2d_weight(pre, list(kernel.shape), post, (2, 3), (1, 2))
+    torch.testing.assert_close(coupling._correlated(post, pre, kernel), exact)
+    patched = _by_patches(post, pre, kernel, (2, 3), (1, 2))
+    torch.testing.assert_close(patched, exact)

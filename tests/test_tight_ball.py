@@ -18,6 +18,7 @@ from toreqprop.energies import (
     TightConvolutionBall,
     convolution_norm,
 )
+from toreqprop.energies.gram_block import gram_of, top_of_gram
 from toreqprop.energies.singular_block import largest_singular
 from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY, norm_is_below
 from toreqprop.kernels import compiled_available
@@ -353,3 +354,47 @@ def test_a_start_of_one_vector_is_taken_up() -> None:
     ball.load_state_dict(dict(old))
     assert torch.equal(ball.start[0], old["start"])
     assert norm(ball(torch.randn(12, 10))) <= 0.5
+
+
+def test_a_convolution_is_found_by_a_block_of_maps() -> None:
+    """From below, whatever the rounds; exactly where they fill the space of maps."""
+    torch.manual_seed(0)
+    kernel = torch.randn(3, 2, 3, 3, dtype=torch.float64)
+    pixels = torch.eye(2 * 4 * 3, dtype=torch.float64).reshape(-1, 2, 4, 3)
+    exact = norm(F.conv2d(pixels, kernel, None, 1, 2).flatten(1))
+    start = torch.randn(5, 2, 4, 3, dtype=torch.float64)
+    before = 0.0
+    for rounds in (1, 2, 3, 9):
+        value, vectors = top_of_gram(gram_of(kernel), start, rounds)
+        assert before <= float(value.sqrt()) <= exact * (1 + 1e-12)
+        before = float(value.sqrt())
+        flat = vectors.flatten(1)
+        assert torch.allclose(flat @ flat.mT, torch.eye(5, dtype=torch.float64), atol=1e-9)
+        image = F.conv2d(vectors[:1], kernel, None, 1, 2)
+        assert float(image.norm()) == pytest.approx(before, rel=1e-9)
+    assert before == pytest.approx(exact, rel=1e-12)
+    huge, _ = top_of_gram(gram_of(kernel * torch.inf), start, 2)
+    assert bool(huge.isnan())
+
+
+@pytest.mark.parametrize("rate", [1e-3, 3e-3])
+def test_kernels_stay_in_their_ball_while_they_learn(rate: float) -> None:
+    """Targets that change pull other directions up; one map and as many rounds would lose them."""
+    torch.manual_seed(0)
+    raw = nn.Parameter(1.5 * torch.randn(32, 16, 5, 5) / 20)
+    ball = TightConvolutionBall(1.0, (32, 16, 5, 5), (14, 14))
+    optimizer = torch.optim.Adam([raw], rate)
+    targets, start = torch.randn(2, 32, 16, 5, 5), torch.randn(4, 16, 14, 14)
+    for step in range(24):
+        weight = ball(raw)
+        value, start = top_of_gram(gram_of(weight.detach()), start, 3 if step else 12)
+        assert 0.99 / MARGIN <= float(value.sqrt()) <= 1.0
+        optimizer.zero_grad()
+        (weight * (0.3 * targets[step // 12] + 0.5 * torch.randn_like(weight))).sum().backward()
+        optimizer.step()
+
+
+def test_state_dicts_with_one_map_are_read() -> None:
+    ball = TightConvolutionBall(0.5, (6, 4, 3, 3), (7, 8))
+    ball.load_state_dict({**ball.state_dict(), "start": torch.ones(4, 7, 8)})
+    assert torch.equal(ball.start[0], torch.ones(4, 7, 8))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import toreqprop as teq
-from toreqprop.energies import Energy, System
+from toreqprop.energies import AttentionEnergy, Energy, System
 from toreqprop.gradients.vector_field import jacobian_products
 from toreqprop.tasks.sequences import SEQUENCE_TASKS, sequences
 from toreqprop.training import TrainingConfig, accuracy, fit
@@ -284,3 +284,16 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert right > 0.3
     assert "PASS" in printed
     assert "new sequences are right" in printed
+
+
+def test_one_matrix_of_both_projections_drives_the_energy() -> None:
+    """The preactivation, which takes them together, is the slope of Φ, which does not."""
+    torch.manual_seed(0)
+    field = AttentionEnergy(2)
+    query, key, bias = torch.randn(6, 4), torch.randn(6, 4), torch.randn(2, 5, 5)
+    params = tuple(t.double() for t in (query, key, bias))
+    x, state = torch.randn(3, 4, 4).double(), torch.randn(3, 4, 4).double().requires_grad_()
+    slope = torch.autograd.grad(field.interaction((state,), x, params).sum(), state)[0]
+    found = field.preactivation((state.detach(),), field.prepare(x, params), params)[0]
+    torch.testing.assert_close(found, slope)
+    assert field.prepare(x, params)[2].shape == (12, 4)

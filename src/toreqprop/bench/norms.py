@@ -129,7 +129,7 @@ def true_norm(weight: Tensor, ball: TightBall) -> float:
     of the smaller of WᵀW and WWᵀ; a convolution is written out as a matrix first."""
     exact = weight.detach().double()
     if isinstance(ball, TightConvolutionBall):
-        shape = ball.start.shape
+        shape = ball.start[0].shape
         forward, _ = convolution_products(exact, ball.groups)
         pixels = torch.eye(shape.numel(), dtype=exact.dtype).reshape(-1, *shape)
         exact = torch.stack([forward(pixel).flatten() for pixel in pixels])

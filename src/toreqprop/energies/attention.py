@@ -66,17 +66,19 @@ class AttentionEnergy(Energy):
         check_activation(self.activation)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
-        return x, params[2][:, : x.shape[1], : x.shape[1]]
+        """The input, the logits of these positions, and both projections in one matrix."""
+        return x, params[2][:, : x.shape[1], : x.shape[1]], torch.cat(params[:2])
 
     def initial_state(self, drive: Params, params: Params) -> State:
         return (self.activation(drive[0]),)
 
     def preactivation(self, state: Signals, drive: Params, params: Params) -> Signals:
-        query, key, _ = params
-        q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
-        attention = softmax(q @ k.mT + drive[1])
-        asked, answered = merge_heads(attention @ k), merge_heads(attention.mT @ q)
-        return (drive[0] + asked @ query + answered @ key,)
+        x, bias, both = drive
+        heads = split_heads(state[0], both, 2 * self.heads)
+        q, k = heads[:, : self.heads], heads[:, self.heads :]
+        attention = softmax(q @ k.mT + bias)
+        told, asked = attention @ k, attention.mT @ q
+        return (x + merge_heads(joined(told, asked)) @ both,)
 
     def energy_gradients(
         self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
@@ -117,7 +119,7 @@ class AttentionEnergy(Energy):
 
     def interaction(self, state: Signals, x: Tensor, params: Params) -> Signal:
         query, key, _ = params
-        drive, bias = self.prepare(x, params)
+        drive, bias, _ = self.prepare(x, params)
         q, k = split_heads(state[0], query, self.heads), split_heads(state[0], key, self.heads)
         return (state[0] * drive).sum((1, 2)) + logsumexp(q @ k.mT + bias).sum((1, 2))
 
@@ -185,6 +187,13 @@ def split_heads(state: Signal, weight: Tensor, heads: int) -> Signal:
 def merge_heads(parts: Signal) -> Signal:
     """The inverse layout: (batch, length, heads · size)."""
     return parts.transpose(1, 2).flatten(2)
+
+
+def joined(one: Signal, two: Signal) -> Signal:
+    """The heads of both, (batch, heads, length, size), in this order."""
+    if isinstance(one, Pair) and isinstance(two, Pair):
+        return Pair(joined(one.center, two.center), joined(one.shift, two.shift))
+    return torch.cat([one, two], 1)
 
 
 def masked(bias: Tensor, length: int, causal: bool) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
+from toreqprop.energies.gram_block import MAPS, ROUNDS, gram_of, top_of_gram
 from toreqprop.energies.singular_block import (
     best_in_block,
     block_size,
@@ -26,9 +27,8 @@ Bound = Literal["tight", "proven", "exact"]
 """How a norm is kept below its radius: `TightBall`, or `SpectralBall` with a proven or the exact
 norm."""
 
-SYMMETRIC_STEPS, CONVOLUTION_STEPS = 16, 12
-"""Products of Lanczos; pairs of products of Golub-Kahan. Other matrices: see
-`singular_block`."""
+SYMMETRIC_STEPS = 16
+"""Products of Lanczos. Other matrices: see `singular_block`; convolutions: see `gram_block`."""
 
 COLD = 3
 """Before the first training step nothing is known: that many times the products."""
@@ -138,7 +138,7 @@ class TightBall(nn.Module):
         """After a backward pass: where the next estimate starts, and now and then a proof."""
         with torch.no_grad():
             number = int(self.steps.add_(1))
-            length = right.numel() if right.dim() != 2 else right.shape[1]
+            length = right.numel() if right.dim() == 1 else right[0].numel()
             if self.compiled and self.start.is_cpu and self.start.dtype == right.dtype:
                 from toreqprop.kernels.lanczos import next_start
 
@@ -165,8 +165,8 @@ class TightBall(nn.Module):
         for name, value in self.named_buffers():
             state_dict.setdefault(prefix + name, value)  # version 0.1 had none
         one = state_dict[prefix + "start"]
-        if one.dim() == 1 and self.start.dim() == 2 and one.shape[0] == self.start.shape[1]:
-            # One vector, as before there were blocks of them.
+        if self.start.dim() > 1 and one.shape == self.start.shape[1:]:
+            # One vector or map, as before there were blocks of them.
             state_dict[prefix + "start"] = torch.cat([one[None], self.start[1:].to(one)])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -187,7 +187,7 @@ class TightConvolutionBall(TightBall):
         self.shape = checks.sizes("shape", shape, 4, "(8, 3, 5, 5)", most=4)
         self.groups = checks.whole_number("groups", groups, 1)
         maps = checks.sizes("size", size, 2, "(28, 28)", most=2)
-        self.start = noise(0, (self.shape[1] * self.groups, *maps))
+        self.start = noise(0, (MAPS, self.shape[1] * self.groups, *maps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if has_memory(weight) and not torch.compiler.is_compiling():
@@ -199,28 +199,29 @@ class TightConvolutionBall(TightBall):
         return scaled(self, weight, unit, peak, value, right)
 
     def estimate(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        both, first = convolution_products(weight, self.groups), self.start.to(weight)
-        return self._at_hand(lambda pairs: top_singular(*both, first, pairs))
+        """From the first map alone, by Golub-Kahan, which a program may be traced through."""
+        both, first = convolution_products(weight, self.groups), self.start[0].to(weight)
+        return self._at_hand(lambda rounds: top_singular(*both, first, MAPS * rounds))
 
     def quickly(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """ν with its left and right vector, by Lanczos on ``KᵀK``; see `gram_of`."""
+        """ν, its left vector, and the right ones, the best first; see `gram_block`."""
         first = self.start.to(weight)
         value, right = top_of_gram(gram_of(weight, self.groups), first, self.products())
-        left = convolution_products(weight, self.groups)[0](right)
+        left = convolution_products(weight, self.groups)[0](right[0])
         length = torch.linalg.vector_norm(left)
         return value.sqrt(), left / length.clamp_min(_tiny(left)), right
 
     @property
     def usual(self) -> int:
-        return CONVOLUTION_STEPS
+        return ROUNDS
 
     def proven(self, weight: Tensor) -> bool:
         """As certain as 1 − `DOUBT`: by Golub-Kahan from a random start, see `missed`."""
         exact = weight.detach().double()
-        start = noise(int(self.steps), self.start.shape).to(exact)
+        start = noise(int(self.steps), self.start[0].shape).to(exact)
         with torch.no_grad():
             value, _, _ = top_singular(*convolution_products(exact, self.groups), start, PROOF)
-        return float(value) * missed(self.start.numel(), PROOF) <= self.radius * (1 + 1e-6)
+        return float(value) * missed(start.numel(), PROOF) <= self.radius * (1 + 1e-6)
 
 
 def scaled(
@@ -307,53 +308,6 @@ def _cleared(vector: Tensor, basis: list[Tensor]) -> tuple[Tensor, Tensor]:
     left = length > 100 * torch.finfo(vector.dtype).eps * whole
     length = torch.where(left | ~torch.isfinite(length), length, 0.0)
     return torch.where(length != 0, vector / length.clamp_min(_tiny(vector)), 0.0), length
-
-
-def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
-    """``x ↦ KᵀK x`` for zero-padded maps (channels, height, width), all channels of a pixel next
-    to each other in memory."""
-    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
-    there = kernel.contiguous(memory_format=torch.channels_last)
-    back = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
-    back = back.contiguous(memory_format=torch.channels_last)
-
-    def product(image: Tensor) -> Tensor:
-        fine = F.conv2d(image[None], there, None, 1, reach, 1, groups)
-        return F.conv2d(fine, back, None, 1, 0, 1, groups)[0]
-
-    return product
-
-
-def top_of_gram(
-    product: Callable[[Tensor], Tensor], start: Tensor, steps: int
-) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalue of a positive map and its vector, by Lanczos from ``start``.
-
-    Every vector is cleared of all before it, twice; where nothing is left the space is complete.
-    """
-    maps = start.movedim(0, -1)
-    basis = start.new_zeros(min(steps, start.numel()), start.numel())
-    inner = torch.zeros(len(basis), len(basis), dtype=torch.float64)
-    work, used = maps.flatten(), 0
-    whole = length = float(torch.linalg.vector_norm(work))
-    while used < len(basis) and length > 100 * torch.finfo(start.dtype).eps * whole:
-        torch.div(work, length, out=basis[used])
-        if used:
-            inner[used, used - 1] = inner[used - 1, used] = length
-        image = basis[used].reshape(maps.shape).movedim(-1, 0)
-        work = product(image).movedim(0, -1).reshape(-1)
-        used += 1
-        known = basis[:used]
-        shares = known @ work
-        inner[used - 1, used - 1] = whole = float(shares[-1])
-        work = torch.addmv(work, known.mT, shares, alpha=-1)
-        work = torch.addmv(work, known.mT, known @ work, alpha=-1)
-        length = float(torch.linalg.vector_norm(work))
-    if not math.isfinite(length) or used == 0:
-        return torch.full_like(start.flatten()[0], torch.nan), torch.zeros_like(start)
-    values, vectors = torch.linalg.eigh(inner[:used, :used])
-    vector = (vectors[:, -1].to(start) @ basis[:used]).reshape(maps.shape).movedim(-1, 0)
-    return values[-1].to(start).clamp_min(_tiny(start)), vector
 
 
 def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
@@ -460,7 +414,7 @@ class _ScaledKernel(torch.autograd.Function):
         if ctx.scaled:
             reach = [side - 1 for side in weight.shape[-2:]]
             slope = torch.ops.aten.convolution_backward(
-                left[None], right[None], weight, None, (1, 1), reach, (1, 1), False, (0, 0),
+                left[None], right[:1], weight, None, (1, 1), reach, (1, 1), False, (0, 0),
                 ball.groups, (False, True, False),
             )[1]  # fmt: skip
             inner = float((gradient * weight).sum())

@@ -17,6 +17,18 @@ from toreqprop.kernels.vectors import squares
 
 
 @numba.njit(**OPTIONS)
+def settle(below, above, strength, total, state):  # type: ignore[no-untyped-def]
+    """``total = below + strength·above`` and its tanh."""
+    share = below.dtype.type(strength)
+    for i in range(below.shape[0]):
+        a, b, row, found = below[i], above[i], total[i], state[i]
+        for j in range(row.shape[0]):
+            row[j] = a[j] + share * b[j]
+        for j in range(row.shape[0]):
+            found[j] = tanh(row[j])
+
+
+@numba.njit(**OPTIONS)
 def swing(state, parts, weights, form, total, half):  # type: ignore[no-untyped-def]
     """``total``, the weighted sum of three parts, and ``half = ½[σ(u + total) − σ(u − total)]``
     where ``σ(u) = state``; see `activations.Tanh.pair`."""
@@ -53,6 +65,34 @@ def middle(state, total, half, form, out):  # type: ignore[no-untyped-def]
         for j in range(found.shape[0]):
             s = (known[j] - base) * unit
             found[j] = known[j] - s * tanh(gain * moved[j]) * apart[j]
+
+
+@numba.njit(**OPTIONS)
+def most_lost(fine, moved, winners, size, stride, padding):  # type: ignore[no-untyped-def]
+    """By how much a winner is below another pixel of its window at most, once ``moved`` is added
+    to the map or taken from it; maps (batch, height, width, channels)."""
+    height, width, channels = fine.shape[1:]
+    batch, high, wide = winners.shape[:3]
+    worst = fine.dtype.type(0)
+    up, down = np.empty(channels, fine.dtype), np.empty(channels, fine.dtype)
+    for b in range(batch):
+        for p in range(high):
+            for q in range(wide):
+                for c in range(channels):
+                    at = winners[b, p, q, c]
+                    y, x = at // width, at % width
+                    value, move = fine[b, y, x, c], moved[b, y, x, c]
+                    up[c], down[c] = value + move, value - move
+                top, left = p * stride[0] - padding[0], q * stride[1] - padding[1]
+                for y in range(max(top, 0), min(top + size[0], height)):
+                    for x in range(max(left, 0), min(left + size[1], width)):
+                        values, moves = fine[b, y, x], moved[b, y, x]
+                        for c in range(channels):
+                            one = values[c] + moves[c] - up[c]
+                            two = values[c] - moves[c] - down[c]
+                            worst = one if one > worst else worst
+                            worst = two if two > worst else worst
+    return worst
 
 
 @numba.njit(**OPTIONS)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from toreqprop.energies.couplings.ways import Trail, Ways
 from toreqprop.energies.stack import StackEnergy
-from toreqprop.energies.system import System, in_order
+from toreqprop.energies.system import System, in_order, per_sample
 from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers.pass_steps import Steps, steps_of
@@ -119,7 +119,9 @@ class Passes:
             for layer in reversed(range(self.top)):
                 self._fall(work, layer)
                 self._swing(work, layer)
-            if kept.take(work, self._gaps(work, before, NUDGE_SLACK), True):
+            gaps = self._gaps(work, before, NUDGE_SLACK)
+            work.go_on(before[0], gaps[0])
+            if kept.take(work, gaps, True):
                 break
             for layer in range(1, count):
                 self._lift(work, layer)
@@ -211,10 +213,27 @@ class _Work:
         self.trails: list[Trail] = [()] * layers
         self.moved: list[Trail] = [()] * layers
         self.around: list[tuple[Tensor, ...]] = [()] * layers
+        self.gap: list[Any] = [None]
+
+    def go_on(self, before: Tensor | None, gap: Tensor) -> None:
+        """Move the lowest layer on along its last change, as far as the ratio ρ of the last two
+        says: ``ρ + ρ² + … = ρ/(1 − ρ)`` of it, `FURTHEST` at most.
+
+        A nudge reaches that layer last, and falls short of it by what passes to come would add.
+        The gap (batch,) was measured before that. What is left after it is less: passes of an
+        energy shrink every part of a change by factors m from zero to one, and these are now
+        ``(m − ρ)/(1 − ρ)``.
+        """
+        last, self.gap[0] = self.gap[0], gap
+        if last is None or before is None:
+            return
+        ratio = torch.where(gap < last, gap / last, 0.0)
+        share = (ratio / (1 - ratio)).clamp_max(FURTHEST).to(before.dtype)
+        self.state[0] = torch.lerp(before, self.state[0], 1 + per_sample(share, before))
 
     def pick(self, rows: Tensor) -> None:
         """Go on with these samples alone."""
-        for name in ("state", "rising", "falling", "total", "pushes"):
+        for name in ("state", "rising", "falling", "total", "pushes", "gap"):
             chosen = [None if t is None else _rows(t, rows) for t in getattr(self, name)]
             setattr(self, name, chosen)
         for name in ("trails", "moved", "around"):
@@ -284,6 +303,9 @@ class _Kept:
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
         return Solution(state, self.steps, self.residual, self.status, shift, self.layer, memory)
 
+
+FURTHEST = 0.5
+"""The largest share of its last change that a layer is moved on by: whatever m is, |factor| < 1."""
 
 _WORTH_LEAVING = 0.75
 """The share of samples still at work below which the others are taken out of the batch."""

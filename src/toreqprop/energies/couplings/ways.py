@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop.kernels import compiled_available
+from toreqprop.tracing import is_plain
+
 Trail = tuple[Tensor, ...]
 """What was decided on the way up, tensors (batch, ...); empty where F is linear."""
 
@@ -115,11 +118,19 @@ class MaxWays(Ways):
         pixel that is the largest to ``tol`` is as good a winner, in both phases the same.
         """
         winners, fine = trail
-        for phase in (fine + moved[1], fine - moved[1]):
-            lost = F.max_pool2d(phase, *self.windows) - picked(phase, winners)
-            if float(lost.max()) > tol * float(fine.square().mean().sqrt()):
-                return False
-        return True
+        return self._lost(fine, moved[1], winners) <= tol * float(fine.square().mean().sqrt())
+
+    def _lost(self, fine: Tensor, move: Tensor, winners: Tensor) -> float:
+        """By how much a winner is below another pixel of its window, in either phase, at most."""
+        maps = [t.permute(0, 2, 3, 1) for t in (fine, move, winners)]
+        in_order = all(t.is_contiguous() for t in maps)
+        if in_order and is_plain(fine) and is_plain(move) and compiled_available():
+            from toreqprop.kernels.pass_loops import most_lost
+
+            return float(most_lost(*(t.numpy() for t in maps), *self.windows))
+        phases = (fine + move, fine - move)
+        lost = [F.max_pool2d(phase, *self.windows) - picked(phase, winners) for phase in phases]
+        return max(float(t.max()) for t in lost)
 
 
 class ChainWays(Ways):
