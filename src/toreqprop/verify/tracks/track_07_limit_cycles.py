@@ -53,7 +53,8 @@ def run(context: Context) -> Measurements:
                         for row, truth in zip(
                             rows.split(1), _by_numpy(model, rows, limit), strict=True
                         ):
-                            counts[kind, norm, *truth, _said(context, model, row)] += 1
+                            said = _said(context, model, row)
+                            counts[kind, norm, truth[0], truth[1], said] += 1
                     if kind == "swinging":
                         cosines.append(_damped(model, x, generator))
     wrong = sum(n for (_, _, now, _, said), n in counts.items() if said != WANTED[now].name)

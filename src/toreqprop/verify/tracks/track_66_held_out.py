@@ -230,7 +230,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("deviation", 1e-3, "deviation of its standard deviation from one"),
         at_most("labels", 0, "labels unlike the source's"),
         at_least("least_test", 0.15, "smallest share of rows that are held out"),
-        # Every label that the source gives, and no other: an action that no expert takes has no row.
+        # Every label that the source gives, and no other: what no expert does has no row.
         at_most("missing_classes", 0, "classes without a training or a test row, or out of place"),
         at_least("repeats", 1, "whether the same seed gives the same data"),
         at_least("seeds_differ", 1, "whether other seeds give other training rows"),
