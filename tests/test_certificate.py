@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import toreqprop as teq
-from toreqprop.certificate import Certificate, Reason, certify
+from toreqprop.certificate import Certificate, Reason, certify, certifying
+from toreqprop.certificate.chord import Chord, fits
 from toreqprop.energies import Gradients, TightBall
-from toreqprop.gradients import ESTIMATORS, GradientEstimator, Problem
+from toreqprop.gradients import ESTIMATORS, GradientEstimator, Problem, implicit
 from toreqprop.solution import State
+from toreqprop.solvers import FixedPoint, solve
 
 
 def model_and_batch(
@@ -300,3 +302,37 @@ def test_the_oracle_is_of_the_same_matrix_where_a_backward_pass_moves_it() -> No
     # What is left is the bias of β and the tolerance, both far below what the matrix moves by.
     assert certificate.ok, certificate.verdict
     assert all(abs(t.norm_ratio - 1) < 5e-3 for t in certificate.tensors), certificate.tensors
+
+
+def test_an_adjoint_that_iteration_does_not_find_is_found_by_linear_algebra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in stacks of sixty-four layers, where Anderson's thousand steps do not reach it."""
+    model, x, y = model_and_batch()
+    right = certify(model, x, y)
+    monkeypatch.setattr(implicit, "Anderson", lambda **_: FixedPoint(tol=1e-12, max_steps=2))
+    again = certify(model, x, y)
+    assert again.ok, again.verdict
+    for one, two in zip(right.tensors, again.tensors, strict=True):
+        assert abs(one.cosine - two.cosine) < 1e-10
+        assert abs(one.norm_ratio - two.norm_ratio) < 1e-9
+    monkeypatch.setattr(certifying, "fits", lambda state: False)
+    assert certify(model, x, y).reasons == (Reason.ORACLE,)
+
+
+def test_a_chord_arrives_where_iteration_does_not() -> None:
+    torch.manual_seed(0)
+    weight = 0.999 * torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
+    constant = torch.randn(3, 6, dtype=torch.float64)
+    state = torch.zeros(3, 6, dtype=torch.float64, requires_grad=True)
+    image = state @ weight.mT
+    parts = tuple(t.detach() for t in constant.split((2, 4), 1))
+    adjoint = implicit.Adjoint((image,), (state,), (constant,))
+    assert not solve(adjoint, (constant,), FixedPoint(tol=1e-12, max_steps=100)).converged
+    found = solve(adjoint, (constant,), Chord(tol=1e-12, max_steps=5))
+    wanted = torch.linalg.solve(torch.eye(6, dtype=torch.float64) - weight.mT, constant.mT).mT
+    assert found.converged
+    torch.testing.assert_close(found.state[0], wanted, rtol=1e-10, atol=1e-10)
+    assert fits(parts)
+    assert not fits((torch.zeros(5, 2048),))
+    assert not fits((torch.zeros(5, 4, dtype=torch.complex128),))

@@ -133,6 +133,18 @@ def test_a_part_of_them_is_not_written_over_the_whole(planted, tmp_path: Path) -
     assert not (tmp_path / "verification").exists()
 
 
+def test_one_fault_alone(planted, tmp_path: Path) -> None:
+    planted((shifted, 90), (harmless, 90))
+    report = score.run_mutations(faults=["shifted 90"], output=tmp_path)
+    assert [o.name for o in report.outcomes] == ["shifted 90"]
+    assert report.made["command"].endswith("--fault 'shifted 90'")
+    arguments = ["--fault", "shifted 90", "--jobs", "1", "--output", str(tmp_path)]
+    assert CliRunner().invoke(app, ["verify", "--mutations", *arguments]).exit_code == 0
+    assert not (tmp_path / "verification").exists()
+    alone = CliRunner().invoke(app, ["verify", *arguments])
+    assert isinstance(alone.exception, InvalidInputError)
+
+
 def test_a_stopped_score_goes_on(planted, tmp_path: Path) -> None:
     planted((shifted, 90))
     first = score.run_mutations(output=tmp_path)
@@ -143,7 +155,14 @@ def test_a_stopped_score_goes_on(planted, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"tracks": [4]}, {"level": "huge"}, {"processes": 0}, {"level": "full", "seeds": 3}]
+    "options",
+    [
+        {"tracks": [4]},
+        {"faults": ["no such fault"]},
+        {"level": "huge"},
+        {"processes": 0},
+        {"level": "full", "seeds": 3},
+    ],
 )
 def test_mistakes_are_one_sentence(options) -> None:
     with pytest.raises(InvalidInputError):

@@ -33,7 +33,7 @@ class Estimate:
 
     @property
     def settled(self) -> bool:
-        return all(p.converged or p.residual < 1e-9 for p in self.phases)
+        return all(p.settled for p in self.phases)
 
 
 def estimate(

@@ -71,6 +71,11 @@ class PhaseCertificate:
     status: str = "CONVERGED"
     layer: int | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether it ended well, or as well as an exact gradient needs."""
+        return self.converged or self.residual < 1e-9
+
 
 @dataclass(frozen=True)
 class NormCertificate:

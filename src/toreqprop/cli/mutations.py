@@ -50,6 +50,7 @@ class Display(ProgressBars, Listener[Planted]):
 
 def show_mutations(
     tracks: list[int],
+    faults: list[str],
     level: str,
     seed: int,
     seeds: int | None,
@@ -65,6 +66,7 @@ def show_mutations(
     with Display(console, transient=True) as display:
         report = run_mutations(
             tracks,
+            faults=faults,
             level=level,
             seed=seed,
             seeds=seeds,
@@ -78,7 +80,7 @@ def show_mutations(
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
     _show(console, report)
-    if not tracks:
+    if not tracks and not faults:
         path = output / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")

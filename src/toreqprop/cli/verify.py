@@ -46,6 +46,10 @@ def verify(
             "--mutations", help="Plant faults in the library; each must be seen by its track."
         ),
     ] = False,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="With --mutations, this fault alone; may be repeated.", metavar="NAME"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; else the level's.")] = None,
     jobs: Annotated[
@@ -100,8 +104,11 @@ def verify(
         from toreqprop.cli.mutations import show_mutations
 
         show_mutations(
-            numbers, level, seed, seeds, processes, output, scheduler, fresh=fresh, as_json=as_json
-        )
+            numbers, fault or [], level, seed, seeds, processes, output, scheduler, fresh=fresh,
+            as_json=as_json,
+        )  # fmt: skip
+    if fault:
+        raise InvalidInputError("--fault goes with --mutations.")
     todo, _ = plan(numbers, require or [], level, seed, seeds, self_test)
     display = Display(console)
     try:

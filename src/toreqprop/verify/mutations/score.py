@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +146,22 @@ class MutationReport:
         }
 
 
-def chosen(tracks: Sequence[int]) -> list[Mutation]:
-    """The mutations that these tracks have to see; all where none is named.
+def chosen(tracks: Sequence[int], faults: Sequence[str] = ()) -> list[Mutation]:
+    """The mutations that these tracks have to see, or those of these names; all where none is
+    named.
 
     Raises:
-        InvalidInputError: no mutation belongs to any of the tracks.
+        InvalidInputError: no mutation belongs to any of the tracks, or has one of the names.
     """
-    found = [m for m in mutations().values() if not tracks or m.track in tracks]
+    for name in faults:
+        if name not in mutations():
+            near = ", ".join(get_close_matches(name, mutations(), 3, 0.3)) or "see mutations.json"
+            raise InvalidInputError(f"No mutation is called {name!r}: {near}.")
+    found = [
+        m
+        for m in mutations().values()
+        if (not tracks or m.track in tracks) and (not faults or m.name in faults)
+    ]
     if not found:
         known = ", ".join(str(t) for t in sorted({m.track for m in mutations().values()}))
         raise InvalidInputError(f"No mutation is for these tracks; there are some for {known}.")
@@ -161,6 +171,7 @@ def chosen(tracks: Sequence[int]) -> list[Mutation]:
 def run_mutations(
     tracks: Sequence[int] = (),
     *,
+    faults: Sequence[str] = (),
     level: str = "quick",
     seed: int = 42,
     seeds: int | None = None,
@@ -173,13 +184,13 @@ def run_mutations(
     """Run every mutation's track with the fault and once without; finished runs are taken up.
 
     Raises:
-        InvalidInputError: unknown level or tracks, or fewer seeds than the level needs.
+        InvalidInputError: unknown level, tracks or faults, or fewer seeds than the level needs.
     """
     if level not in LEVELS:
         raise InvalidInputError(f"level must be one of {', '.join(LEVELS)}, got {level!r}.")
     started = time.time()
     used = _seeds(LEVELS[level], seed, seeds)
-    planted = chosen(tracks)
+    planted = chosen(tracks, faults)
     jobs = [Planted(number, None, level, used) for number in sorted({m.track for m in planted})]
     jobs += [Planted(m.track, m.name, level, used) for m in planted]
     store = Store(output / KEPT)
@@ -193,6 +204,7 @@ def run_mutations(
     command = " ".join(
         [f"toreqprop verify --mutations --{level}"]
         + ([f"--track {' '.join(map(str, tracks))}"] if tracks else [])
+        + [f"--fault {name!r}" for name in faults]
         + ([f"--seed {seed}"] if seed != 42 else [])
         + ([f"--seeds {seeds}"] if seeds is not None else [])
     )

@@ -1,4 +1,4 @@
-"""Track 14: transformers whose attention relaxes, trained by EP to reverse and to sort."""
+"""Track 14: transformers whose attention relaxes, trained by EP to reverse sequences."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ DEEP: dict[str, Any] = {
     "max_steps": 1000,
     "gradient": CenteredEP(0.01),
 }
-"""Close to a tie between two digits sweeps are slow, so that a small step is no small error: at the
-default tolerance of 1e-3 the gradient of a network that sorts can lose its direction."""
+"""Where two digits are nearly a tie sweeps are slow, so that a small step is no small error: at the
+default tolerance of 1e-3 the gradient can lose its direction."""
 
 ATTENTION: dict[str, Any] = {"variant": "attention"}
 STACKED: dict[str, Any] = {"variant": "stacked"}
@@ -147,16 +147,16 @@ def run(context: Context) -> Measurements:
 
 
 def _plan(level: Level) -> list[tuple[str, str, Recipe]]:
-    """(variant, prefix of its measurements, recipe) of every training."""
+    """(variant, prefix of its measurements, recipe) of every training.
+
+    All of them with every seed. Sorting takes a hundred seconds a seed: no claim is made of it.
+    """
     first = [("energy", "energy", Recipe(ENERGY, 70))]
     more = [
         ("attention", "attention", Recipe(ATTENTION, 90)),
         ("stacked", "stacked", Recipe(STACKED, 90)),
         ("deep", "deep", Recipe(DEEP, 90)),
-        ("energy", "length_16", Recipe(ENERGY, 150, length=16, batch=32)),
         ("energy", "length_32", Recipe(ENERGY, 160, length=32, batch=32)),
-        ("deep", "sorting", Recipe(DEEP, 600, task="sorting")),
-        ("stacked", "sorting_stacked", Recipe(STACKED, 600, task="sorting")),
     ]
     return level.pick(first, first + more, first + more)
 
@@ -171,8 +171,7 @@ def _trainings(
     finished: list[Certified] = []
     for variant, prefix, recipe in _plan(context.level):
         runs = []
-        # Sorting takes longer than all the rest together: one seed of it.
-        for seed in context.seeds[:1] if recipe.task == "sorting" else context.seeds:
+        for seed in context.seeds:
             context.report(f"{recipe.task} of {recipe.length}, {NAMES[variant]}, seed {seed}")
             found = train(context, recipe, seed)
             where = (recipe.task, recipe.length, NAMES[variant], seed)
@@ -248,9 +247,10 @@ def _gradients(variant: str) -> dict[str, tuple[GradientEstimator | None, bool]]
     found: dict[str, tuple[GradientEstimator | None, bool]] = {
         "EP": (None, False),
         "implicit": (ImplicitGradient(), False),
-        "unrolled": (UnrolledGradient(), False),
         "readout only": (None, True),
     }
+    if variant == "attention":  # the oracle of the rest is the implicit gradient
+        found["unrolled"] = (UnrolledGradient(), False)
     own = EquilibriumTransformer(**OPTIONS[variant]).gradient
     if isinstance(own, VectorFieldEP):
         found["EP uncorrected"] = (replace(own, correction=False), False)
@@ -292,15 +292,7 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("stacked_seconds", SECONDS, "CPU seconds of its slowest seed"),
         at_least("deep_least", 100.0, "reversal of 8 by the energy of 2 layers, worst seed, %"),
         at_most("deep_seconds", SECONDS, "CPU seconds of its slowest seed"),
-        at_least("length_16_least", 100.0, "reversal of 16 by the energy, worst seed, %"),
         at_least("length_32_least", 100.0, "reversal of 32 by the energy, worst seed, %"),
-        at_least("sorting_least", 99.0, "sorting of 8 by the energy of 2 layers, one seed, %"),
-        at_least(
-            "sorting_cosine",
-            0.95,
-            "smallest signed cosine with the exact gradient once it sorts",
-            required=False,
-        ),
         at_least("energy_gap", -2.0, "EP minus implicit gradient, energy, points"),
         at_least("deep_gap", -2.0, "EP minus implicit gradient, energy of 2 layers, points"),
         at_least("stacked_gap", -2.0, f"EP minus implicit gradient, {NAMES['stacked']}, points"),
@@ -334,12 +326,8 @@ TRACK = Track(
         "by EP, {attention_implicit_accuracy} by the implicit gradient, "
         "{attention_unrolled_accuracy} unrolled, {attention_EP_uncorrected_accuracy} without the "
         "correction and {attention_readout_only_accuracy} with the readout alone.",
-        "Longer sequences by the attention energy: {length_16_accuracy} of 16 (at most "
-        "{length_16_seconds:.1f} CPU seconds a seed), {length_32_accuracy} of 32 (at most "
-        "{length_32_seconds:.1f}).",
-        "Sorting of 8: {sorting_accuracy} by the energy of 2 layers (one seed, "
-        "{sorting_seconds:.1f} CPU seconds); "
-        "{sorting_stacked_accuracy} by the stacked variant.",
+        "Longer sequences by the attention energy: {length_32_accuracy} of 32 (at most "
+        "{length_32_seconds:.1f} CPU seconds a seed).",
         "In {certificates} certificates the smallest cosine was {min_cosine:.4f}; "
         "{unconverged} of {relaxations} relaxations of the trainings did not converge.",
         "Of {finished} networks at the end of their training {finished_refused} were refused a "
@@ -347,5 +335,5 @@ TRACK = Track(
         "In the stacked variant the correction term carries most of the credit assignment: it is "
         "close to backpropagation in disguise, the more so the weaker its feedback.",
     ),
-    cost=25,
+    cost=20,
 )
