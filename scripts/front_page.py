@@ -23,7 +23,7 @@ def tasks_table(load: Load, benchmark: str) -> list[str]:
         *lines, "",
         "Mean test accuracy on sets no seed trains on; the gap is EP minus the stronger of two "
         "feed-forward baselines, in points, with the interval of the paired difference. "
-        "[All rows, tests and controls](../results/benchmark/quick/benchmark.md).",
+        f"[All rows, tests and controls](../results/{benchmark.removesuffix('json')}md).",
     ]  # fmt: skip
 
 

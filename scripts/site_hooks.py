@@ -176,7 +176,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "results/index.md": overview_page,
     "results/benchmark.md": benchmark_page,
     "results/verification.md": verification_page,
-    "results/verification-full.md": lambda: verification_of(FULL),
+    "results/verification-full.md": lambda: verification_of(FULL) + elsewhere("verification-full"),
     "results/speed.md": speed_page,
     **{
         f"notebooks/{path.stem}.md": lambda path=path: notebooks.page(
@@ -191,6 +191,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 LINKS = {
     "results/verification/quick/verification_notebook.md": "results/verification.md",
+    "results/verification/full/verification_notebook.md": "results/verification-full.md",
     "results/benchmark/quick/benchmark.md": "results/benchmark.md",
     "results/benchmark/full/benchmark.md": "results/benchmark.md",
     "results/": "results/",
@@ -202,8 +203,10 @@ LINKS = {
 BUILT: dict[str, Callable[[], str]] = {
     "results/benchmark-report.html": lambda: benchmark_html(tables.load(tables.BENCHMARK)),
     "results/verification-report.html": lambda: verification_html(tables.load(QUICK)),
+    "results/verification-full-report.html": lambda: verification_html(tables.load(FULL)),
     "results/benchmark.json": lambda: (RESULTS / tables.BENCHMARK).read_text(),
     "results/verification.json": lambda: (RESULTS / QUICK).read_text(),
+    "results/verification-full.json": lambda: (RESULTS / FULL).read_text(),
 }
 """Files of the site that are no pages of it: reports with figures, and every number."""
 

@@ -3,6 +3,7 @@ worker is killed in the middle."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -195,7 +196,14 @@ def test_a_search_of_scikit_learn_is_the_same_on_ray(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "command",
-    [["benchmark"], ["verify", "--track", "9"], ["tune", "digits"], ["depth"], ["tables"]],
+    [
+        ["benchmark"],
+        ["verify", "--track", "9"],
+        ["tune", "digits"],
+        ["depth"],
+        ["tables"],
+        ["hardware", "sweep"],
+    ],
 )
 def test_every_command_that_does_jobs_takes_a_scheduler(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,3 +224,28 @@ def test_a_verification_by_dask_is_that_of_this_process(cluster: Any, tmp_path: 
     there = run_verification([9], output=tmp_path / "there", executor=cluster.scheduler_address)
     assert [r["hash"] for r in there.records.values()] == [r["hash"] for r in here.records.values()]
     assert there.report["timing"]["jobs"] == "elsewhere"
+
+
+def test_a_sweep_of_faults_by_dask_is_that_of_this_process(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toreqprop.bench.hardware import methods, plan
+    from toreqprop.bench.hardware.cell import Cell
+
+    monkeypatch.setitem(methods.RECIPES, "digits", methods.Recipe(hidden=6, epochs=1))
+    monkeypatch.setattr(plan, "RATES", (0.03,))
+    monkeypatch.setattr(plan, "TIMES", (1,))
+    monkeypatch.setattr(plan, "SEARCH_SEEDS", {"digits": (100,)})
+
+    def swept(name: str, *more: str) -> dict[str, Any]:
+        words = ["hardware", "sweep", "--fault", "stuck weights 20 %", "--method", "in situ"]
+        words += ["--seeds", "2", "--jobs", "1", "--output", str(tmp_path / name), "--json", *more]
+        result = CliRunner().invoke(app, words, catch_exceptions=False)
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    here = swept("here")
+    monkeypatch.setattr(Cell, "perform", None)  # here alone: workers are processes of their own
+    there = swept("there", "--scheduler", cluster.scheduler_address)
+    assert here["rows"][0]["scores"]["in situ"]["n"] == 2
+    assert (there["rows"], there["keys"]) == (here["rows"], here["keys"])

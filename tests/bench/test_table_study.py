@@ -38,6 +38,9 @@ def test_the_defaults_are_those_the_search_chose() -> None:
     found = json.loads((ROOT / "results" / "tables.json").read_text())
     tried = [study.Tried(t["settings"], t["accuracy"], t["seconds"]) for t in found["tried"]]
     assert study.chosen(tried, found["reference"]) == found["chosen"]
+    # What the command of the file would try is what the file says was tried.
+    again = study.candidates(len(tried), found["seeds"][0], study.present())
+    assert [t.settings for t in tried] == again
     assert len(found["comparisons"]) >= 15
     chosen = found["chosen"]
     assert (CLASSES.hidden, CLASSES.radius, CLASSES.learning_rate) == (

@@ -1,7 +1,8 @@
-"""Look at the built site in Chromium: the first page and the page to play with, as people see them.
+"""Look at the built site in Chromium: its first page, the page to play with, the verification and a
+page of text, as people see them.
 
 Run by `make docs`; the argument is the site's folder. Ends with exit code 1 where a page is wider
-than the screen, a picture is missing, or a link of the first page leads nowhere.
+than the screen or not as dark as the system, a picture is missing, or a link leads nowhere.
 """
 
 from __future__ import annotations
@@ -10,9 +11,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.play.browser import Browser, find
+from tests.play.browser import Browser, brightness, find
 
+PAGES = (
+    "index.html",
+    "play/index.html",
+    "start.html",
+    "examples.html",
+    "results/index.html",
+    "results/verification-report.html",
+    "results/verification-full-report.html",
+)
 WIDTHS = (390, 1280)
+GROUND = "getComputedStyle(document.body).backgroundColor"
+CUT = (
+    "[...document.querySelectorAll('.front-pair .md-typeset__table, .front-pair table')]"
+    ".some(t => t.scrollWidth > t.clientWidth + 1)"
+)
+"""Whether a part of the first page's table can only be seen by scrolling in it."""
 BROKEN = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 LINKS = "[...document.querySelectorAll('article a[href]')].map(a => a.href.split('#')[0])"
 
@@ -22,11 +38,17 @@ def faults(browser: Browser, folder: Path) -> list[str]:
     found = []
     for dark in (False, True):
         for width in WIDTHS:
-            for name in ("index.html", "play/index.html"):
+            for name in PAGES:
                 browser.show((folder / name).as_uri(), width, dark=dark)
                 wide = browser.run("document.documentElement.scrollWidth")
                 if wide > width:
                     found.append(f"{name} is {wide} pixels wide on a screen of {width}.")
+                if (brightness(browser.run(GROUND)) < 128) is not dark:
+                    found.append(
+                        f"{name} is not {'dark' if dark else 'light'} where that is asked."
+                    )
+                if browser.run(CUT):
+                    found.append(f"A table of {name} is cut on a screen of {width}.")
                 found += [f"{name} lacks the picture {src}." for src in browser.run(BROKEN)]
                 for link in browser.run(LINKS):
                     if (

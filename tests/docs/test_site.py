@@ -78,3 +78,16 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> 
     assert turned("how-to/csv.md", notebook) == "[a](../results/verification.md)"
     assert turned("how-to/csv.md", "[a](../../CONTRIBUTING.md)") == "[a](../contributing.md)"
     assert turned("contributing.md", "[a](docs/start.md)") == "[a](start.md)"
+
+
+def test_the_verification_s_pages_speak_of_bars_where_they_have_some(hooks: ModuleType) -> None:
+    without = hooks.tables.load(hooks.FULL)
+    for track in without["tracks"]:
+        track.pop("nearest")
+        for check in track["checks"]:
+            check.pop("gauge")
+    full = hooks.BUILT["results/verification-full-report.html"]()
+    for text, bars in ((full, True), (hooks.verification_html(without), False)):
+        assert ('<i class="gauge"' in text) is bars
+        assert ("<th>Nearest</th>" in text) is bars
+        assert ("On every bar" in text) is bars

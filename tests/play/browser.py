@@ -19,6 +19,12 @@ def find() -> str | None:
     return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+def brightness(colour: str) -> float:
+    """Of ``rgb(r, g, b)``, from 0 to 255."""
+    red, green, blue = (float(p) for p in colour[colour.index("(") + 1 : -1].split(",")[:3])
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
 class Browser:
     """One page in a browser of its own; every answer is waited for, without a clock."""
 
@@ -26,8 +32,8 @@ class Browser:
         command = [
             program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run",
-            "--disable-component-update", "--remote-debugging-pipe", f"--user-data-dir={profile}",
-            "about:blank",
+            "--disable-component-update", "--disable-sync", "--disable-quic",
+            "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank",
         ]  # fmt: skip
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.play.browser import Browser, find
+from tests.play.browser import Browser, brightness, find
 from tests.verify.cheap_tracks import LEARNED, cheap
 from toreqprop.verify.gauge import BOUND, gauge
 from toreqprop.verify.levels import QUICK
@@ -159,9 +159,3 @@ def test_light_and_dark_by_hand(browser: Browser, url: str) -> None:
     before = brightness(browser.run(ground))
     browser.run("document.getElementById('theme').click()")
     assert brightness(browser.run(ground)) < before - 100
-
-
-def brightness(colour: str) -> float:
-    """Of ``rgb(r, g, b)``, from 0 to 255."""
-    red, green, blue = (float(p) for p in colour[colour.index("(") + 1 : -1].split(",")[:3])
-    return 0.299 * red + 0.587 * green + 0.114 * blue

@@ -30,6 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from toreqprop.executors import Work
 from toreqprop.processes import perform_all
 from toreqprop.sklearn import EqPropClassifier
+from toreqprop.table_defaults import CLASSES
 from toreqprop.tasks.public_tables import PUBLIC_TABLES, load_table
 
 T = TypeVar("T")
@@ -99,9 +100,11 @@ class Compared:
 
 
 def present() -> Settings:
-    """The settings of the grid's names that the estimator has now."""
+    """The settings of the grid's names that the estimator has now, each as a value of the grid."""
     model = EqPropClassifier()
-    return {name: model._setting(name) for name in GRID}
+    found = {name: model._setting(name) for name in GRID}
+    # "auto" is this or all rows, which is what a step with more than there are takes, too.
+    return found | {"batch_size": CLASSES.batch_size}
 
 
 def candidates(count: int, seed: int, first: Settings) -> list[Settings]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Annotated
 
@@ -97,6 +97,8 @@ def examine() -> list[Finding]:
 
 
 def _package(name: str, purpose: str, extra: str | None) -> Finding:
+    from importlib import metadata  # takes longer to load than all commands together
+
     # Looked up, not loaded: this has to work where a package is broken.
     there = util.find_spec(MODULES.get(name, name)) is not None
     found = metadata.version(name) if there else None

@@ -66,7 +66,7 @@ def sweep(
 ) -> None:
     """Accuracy under faults: EP in situ against deployment, hardware-aware and frozen controls.
 
-    Stop it at any time and run it again: finished cells are kept, and taken up where code,
+    Stop it at any time and run it again: finished cells are kept, and used again where code,
     settings, data and versions are the same. Settings are chosen on held-out training data and
     other chips, for every method alike. Exit code 1 where a claim fails.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from importlib import metadata, util
+from importlib import util
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +47,7 @@ def info(
 def gather() -> dict[str, Any]:
     """Everything the command shows, as plain data."""
     import platform
+    from importlib import metadata
 
     import torch
 

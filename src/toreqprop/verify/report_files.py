@@ -34,7 +34,9 @@ def write_reports(report: Report, folder: Path) -> list[Path]:
 
 def page(report: Report) -> str:
     """The report as one page that needs no other file."""
-    return render("page.html.j2", report, drawn=draw(report))
+    # Reports that were written before there were bars have none.
+    bars = any(track.get("nearest") for track in report["tracks"])
+    return render("page.html.j2", report, drawn=draw(report), bars=bars)
 
 
 def render(template: str, report: Report, **extra: Any) -> str:
