@@ -106,3 +106,11 @@ def test_the_same_bits_from_code_for_another_processor(
 ) -> None:
     """What Numba compiles for the oldest of this kind rounds as what it compiles for this one."""
     assert run(TRAIN, tmp_path, NUMBA_CPU_NAME="generic").stdout == cold[0]
+
+
+def test_code_is_kept_by_the_text_of_every_file() -> None:
+    """A function holds compiled code of other files: a change in any of them must be seen."""
+    from toreqprop.kernels import chain_phases, compiling, vectors
+
+    kept = {f._cache._cache_file._source_stamp for f in (chain_phases.relax, vectors.dot)}
+    assert kept == {compiling._sources()}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.symmetric import STRIP, symmetrise, transposed_strip
 from toreqprop.kernels.vectors import dot
 
@@ -45,7 +44,7 @@ def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> T
     return result
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
     """``|M|·v`` of a symmetric M, four rows at a time: sums over rows vectorise as they stand."""
     n = matrix.shape[0]
@@ -63,7 +62,7 @@ def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
             out[j] += factor * abs(matrix[i, j])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _into_ball(raw, weight, radius):  # type: ignore[no-untyped-def]
     """Write ``ball(½(A + Aᵀ))`` into ``weight``; returns the fields of `Bound`."""
     symmetrise(raw, weight, 0.5)
@@ -93,7 +92,7 @@ def _into_ball(raw, weight, radius):  # type: ignore[no-untyped-def]
     return float(factor), float(bound), row, vectors, sums
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _with_slope(  # type: ignore[no-untyped-def]
     gradient, weight, factor, bound, row, vectors, sums, result
 ):

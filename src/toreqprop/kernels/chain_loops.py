@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy, _pair_image, tanh
 from toreqprop.kernels.vectors import dot, squares
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyped-def]
     """``tanh(up + bias + strength·down)`` of one layer."""
     factor = up.dtype.type(strength)
@@ -32,7 +31,7 @@ def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyp
                 row[j] = tanh(below[j] + own[j] + factor * above[j])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def keep(row, bounds, place, batch, out):  # type: ignore[no-untyped-def]
     """Write a sample to its ``place`` in ``out``, where every layer is a block of its own."""
     for layer in range(bounds.shape[0] - 1):
@@ -41,7 +40,7 @@ def keep(row, bounds, place, batch, out):  # type: ignore[no-untyped-def]
         _copy(row[a:b], out[at : at + b - a])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
     """``‖new − old‖`` relative to ``‖new‖`` or the floor, and what it is relative to."""
     apart, square = squares(new, old)
@@ -50,7 +49,7 @@ def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
     return (0.0 if gap <= rounding * size else gap / scale), scale
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _shares(table, slot, known, digits, weights):  # type: ignore[no-untyped-def]
     """What share of each remembered image makes the smallest residual (Anderson).
 
@@ -87,7 +86,7 @@ def _shares(table, slot, known, digits, weights):  # type: ignore[no-untyped-def
         weights[two] = second
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·images_k`` in the columns from a to b."""
     kind = out.dtype.type
@@ -102,7 +101,7 @@ def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
                 out[j] += factor * other[j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def advance(  # type: ignore[no-untyped-def]
     images, products, gaps, slot, state, up, bounds, constants, final, rows, ledger, done, result
 ):
@@ -167,7 +166,7 @@ def advance(  # type: ignore[no-untyped-def]
     return remaining, finite
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def settle_shift(image, up, down, push, place, strength, pushed, rows, middle, half):  # type: ignore[no-untyped-def]
     """Both images of one layer under ``u ± (up + strength·down − push)``, u that of ``image``."""
     factor = up.dtype.type(strength)
@@ -189,7 +188,7 @@ def settle_shift(image, up, down, push, place, strength, pushed, rows, middle, h
         )
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _against(shift, up, down, push, strength, pushed, work):  # type: ignore[no-untyped-def]
     """``⟨d, u⟩`` of a shift d and the preactivation u it is the image of."""
     factor = shift.dtype.type(strength)
@@ -206,7 +205,7 @@ def _against(shift, up, down, push, strength, pushed, work):  # type: ignore[no-
     return dot(work, shift)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
     """The factor of each layer's shift that makes the energy of the shifts smallest.
 
@@ -251,7 +250,7 @@ def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
 _TINY = 1e-30
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def balance(  # type: ignore[no-untyped-def]
     downwards, accelerated, fresh, middle, shift, center, up, down, push, pushed, strength, heat,
     bounds, constants, final, rows, ledger, changes, curves, done, results,

@@ -7,11 +7,10 @@ addresses of matrices (above, below) in rows.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from toreqprop.kernels.chain_loops import advance, balance, settle, settle_shift
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import product
 
@@ -20,26 +19,26 @@ PACKED = 0.75
 computed: copying them costs as much as a small product."""
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _rise(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes up to a layer."""
     a, b, c = bounds[layer - 1], bounds[layer], bounds[layer + 1]
     product(gemm, source, weights[layer - 1], out, rows, (a, b, c - b, b - a, True))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _fall(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes down to a layer."""
     a, b, c = bounds[layer], bounds[layer + 1], bounds[layer + 2]
     product(gemm, source, weights[layer], out, rows, (b, a, c - b, b - a, False))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _place(bounds, layer):  # type: ignore[no-untyped-def]
     return bounds[layer], bounds[layer + 1]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _pack(done, rows, array):  # type: ignore[no-untyped-def]
     """The rows that go on, moved to the front."""
     at = 0
@@ -50,7 +49,7 @@ def _pack(done, rows, array):  # type: ignore[no-untyped-def]
             at += 1
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _packed(done, rows):  # type: ignore[no-untyped-def]
     """How many rows go on, none of them ``done``."""
     at = 0
@@ -62,7 +61,7 @@ def _packed(done, rows):  # type: ignore[no-untyped-def]
     return at
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def relax(  # type: ignore[no-untyped-def]
     gemm, drive, start, started, weights, bias, bounds, feedback, memory, constants, max_steps,
     found, residuals,
@@ -127,14 +126,14 @@ def relax(  # type: ignore[no-untyped-def]
     return steps, done[:rows].all(), finite
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
     for i in range(rows):
         at = int(ledger[i, 0])
         residuals[at, 0], residuals[at, 1] = ledger[i, 1], ledger[i, 2]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def relax_pair(  # type: ignore[no-untyped-def]
     gemm, drive, push, pushed, center, weights, bias, bounds, feedback, accelerated, constants,
     drift_at, recentred_most, max_steps, found, residuals,
@@ -214,7 +213,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
     return halves, done[:rows].all(), finite, False
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _recentre(  # type: ignore[no-untyped-def]
     gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
 ):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import multiprocessing
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -33,7 +37,27 @@ def _can_cache() -> bool:
     return True
 
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "cache": _can_cache()}
+_KEPT = _can_cache()
+
+
+@cache
+def _sources() -> str:
+    """The digest of every file of this package: any of them may be compiled into any other."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function, compiled when it is first called, or as it was kept.
+
+    Numba keeps code by the date of the file it is in, and would go on with a function that another
+    file has changed since: here it is kept by the text of all of them.
+    """
+    made = numba.njit(error_model="numpy", nogil=True, cache=_KEPT)(function)
+    kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    if hasattr(kept, "_source_stamp"):
+        kept._source_stamp = _sources()
+    return made
 
 
 class _Announcement(event.Listener):
@@ -45,7 +69,7 @@ class _Announcement(event.Listener):
         function = event.data["dispatcher"].py_func
         if not self.said and function.__module__.startswith("toreqprop."):
             self.said = True
-            again = "the next process finds it ready" if OPTIONS["cache"] else "in this process"
+            again = "the next process finds it ready" if _KEPT else "in this process"
             _log.warning("Compiling the loops for this processor, which takes seconds: %s.", again)
 
     def on_end(self, event: Any) -> None:

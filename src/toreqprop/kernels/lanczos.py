@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.products import product
 from toreqprop.kernels.vectors import dot
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _transposed_product(matrix, vector, out):  # type: ignore[no-untyped-def]
     """``Mᵀ·v``, eight rows at a time: several times faster than rows times v."""
     rows, columns = matrix.shape
@@ -39,7 +38,7 @@ def _transposed_product(matrix, vector, out):  # type: ignore[no-untyped-def]
             out[j] += factor * matrix[i, j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
     """Take the part along ``basis[:count]`` out of a vector, twice, and make it of length one.
 
@@ -61,7 +60,7 @@ def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
     return length
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·basis_k``."""
     out[:] = 0
@@ -71,7 +70,7 @@ def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
             out[j] += factor * basis[k, j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untyped-def]
     """The eigenvalue λ of largest size; ``right`` becomes its vector, ``left`` sign(λ) times it."""
     n = matrix.shape[0]
@@ -108,7 +107,7 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     return abs(values[at])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-untyped-def]
     """``‖W‖₂`` from below, its left vector and the best right ones, from a block ``start``.
 
@@ -134,7 +133,7 @@ def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-unt
     return _best_in_basis(basis, products, left, right)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
     """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones."""
     count, size = basis.shape[0], right.shape[0]
@@ -158,7 +157,7 @@ def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def
     return largest
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def next_start(right, number, scale, start):  # type: ignore[no-untyped-def]
     """``start ← right + scale·noise``, uniform between −1 and 1, counted by ``number``.
 

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.vectors import largest_magnitude, squares
 
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
@@ -61,14 +61,14 @@ def _tanh(value):  # type: ignore[no-untyped-def]
     return rational
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _image(product, drive, out):  # type: ignore[no-untyped-def]
     """One row of ``f(s)``."""
     for j in range(out.shape[0]):
         out[j] = tanh(product[j] + drive[j])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-untyped-def]
     """One row of both images, given that of the center; see `kernels.reference.tanh_pair`."""
     one = push.dtype.type(1)
@@ -83,14 +83,14 @@ def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-
         half[j] = t * (one - a) * whole
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _copy(source, target):  # type: ignore[no-untyped-def]
     # Assigning to a slice would check for overlap first, at a cost that shows in short rows.
     for j in range(target.shape[0]):
         target[j] = source[j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def normalise(cotangent, largest, factor, direction, scale):  # type: ignore[no-untyped-def]
     """`kernels.reference.normalise`, row by row; ``largest`` is `LARGEST_PUSH`.
 
@@ -118,14 +118,14 @@ def normalise(cotangent, largest, factor, direction, scale):  # type: ignore[no-
     return top
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def images(drive, product, out):  # type: ignore[no-untyped-def]
     """``f(s)`` of every row, from its product."""
     for i in range(drive.shape[0]):
         _image(product[i], drive[i], out[i])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def activate(drive, out, index):  # type: ignore[no-untyped-def]
     """``tanh(drive)``; and ``index`` counts its rows."""
     for i in range(drive.shape[0]):
@@ -134,7 +134,7 @@ def activate(drive, out, index):  # type: ignore[no-untyped-def]
             out[i, j] = tanh(drive[i, j])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def evaluate(drive, places, residual, index, rows, constants, final):  # type: ignore[no-untyped-def]
     """Evaluate ``f`` for the packed rows; set converged samples aside, pack the others.
 
@@ -173,7 +173,7 @@ def evaluate(drive, places, residual, index, rows, constants, final):  # type: i
     return (-unfinished if final or lost else remaining), lost
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def evaluate_pair(  # type: ignore[no-untyped-def]
     push, strength, center, image, places, residual, index, astray, rows, constants, first, final
 ):
@@ -218,14 +218,14 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
     return (-unfinished if final else remaining), lost, drifted
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def gather(source, index, count, target):  # type: ignore[no-untyped-def]
     """Pack the rows ``index[:count]``."""
     for r in range(count):
         _copy(source[index[r]], target[r])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def recentre(drive, drifting, astray, count):  # type: ignore[no-untyped-def]
     """Put drifted centers and their images where their samples are."""
     for r in range(count):
@@ -234,7 +234,7 @@ def recentre(drive, drifting, astray, count):  # type: ignore[no-untyped-def]
         _image(drifting[STRAY_PRODUCT, r], drive[i], drifting[IMAGES, i])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def weighted(weight, shift, out, total):  # type: ignore[no-untyped-def]
     """``−w_i·shift_i`` for every sample, and their sum."""
     for j in range(total.shape[0]):

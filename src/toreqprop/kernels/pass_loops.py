@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import tanh
 from toreqprop.kernels.vectors import squares
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def settle(below, above, strength, total, state):  # type: ignore[no-untyped-def]
     """``total = below + strength·above`` and its tanh."""
     share = below.dtype.type(strength)
@@ -28,7 +27,7 @@ def settle(below, above, strength, total, state):  # type: ignore[no-untyped-def
             found[j] = tanh(row[j])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def swing(state, parts, weights, form, total, half):  # type: ignore[no-untyped-def]
     """``total``, the weighted sum of three parts, and ``half = ½[σ(u + total) − σ(u − total)]``
     where ``σ(u) = state``; see `activations.Tanh.pair`."""
@@ -54,7 +53,7 @@ def swing(state, parts, weights, form, total, half):  # type: ignore[no-untyped-
             found[j] = scale * t * (one - square) / (one - square * t * t)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def middle(state, total, half, form, out):  # type: ignore[no-untyped-def]
     """``½[σ(u + total) + σ(u − total)] = state − s·tanh(gain·total)·half``, s the state as tanh."""
     kind = state.dtype.type
@@ -67,7 +66,7 @@ def middle(state, total, half, form, out):  # type: ignore[no-untyped-def]
             found[j] = known[j] - s * tanh(gain * moved[j]) * apart[j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def most_lost(fine, moved, winners, size, stride, padding):  # type: ignore[no-untyped-def]
     """By how much a winner is below another pixel of its window at most, once ``moved`` is added
     to the map or taken from it; maps (batch, height, width, channels)."""
@@ -95,7 +94,7 @@ def most_lost(fine, moved, winners, size, stride, padding):  # type: ignore[no-u
     return worst
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def residual(after, before, rounding, floor, slack, found):  # type: ignore[no-untyped-def]
     """``‖after − before‖ / max(slack·‖after‖, floor)``; False where squares leave their range."""
     fine = True

@@ -12,14 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 
 _NAMES = {torch.float32: "sgemm", torch.float64: "dgemm"}
 _ARGUMENTS = 13
@@ -69,7 +68,7 @@ def _call(typing, address, arguments):  # type: ignore[no-untyped-def]
     return signature, codegen
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-def]
     """``out ← left·W`` or ``left·Wᵀ`` of the first ``rows``, W (out, in) in rows at the address
     ``weight``.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.vectors import TILE, transpose_tile
 
 STRIP = 2 * TILE
 """Rows of a strip: as many numbers of float32 are a line of the processor's cache."""
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def transposed_strip(matrix, top, strip):  # type: ignore[no-untyped-def]
     """Write columns ``top`` to ``top + STRIP`` into the rows of ``strip``; returns how many."""
     n = matrix.shape[0]
@@ -27,7 +26,7 @@ def transposed_strip(matrix, top, strip):  # type: ignore[no-untyped-def]
     return rows
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def symmetrise(matrix, out, factor):  # type: ignore[no-untyped-def]
     """``factor·(M + Mᵀ)``."""
     n = matrix.shape[0]

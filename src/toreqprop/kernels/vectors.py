@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from toreqprop.kernels.compiling import OPTIONS
+from toreqprop.kernels.compiling import compiled
 
 LANES = 16
 TILE = 8
@@ -109,7 +108,7 @@ _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def dot(a, b):  # type: ignore[no-untyped-def]
     """``a·b``."""
     count = a.shape[0]
@@ -120,7 +119,7 @@ def dot(a, b):  # type: ignore[no-untyped-def]
     return float(total)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def squares(a, b):  # type: ignore[no-untyped-def]
     """``‖a − b‖²`` and ``‖a‖²``."""
     count = a.shape[0]
@@ -133,14 +132,14 @@ def squares(a, b):  # type: ignore[no-untyped-def]
     return float(distance), float(size)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def distances(a, b, c):  # type: ignore[no-untyped-def]
     """``‖a − b‖`` and ``‖c‖`` of arrays of any shape."""
     a, b, c = a.reshape(-1), b.reshape(-1), c.reshape(-1)
     return math.sqrt(squares(a, b)[0]), math.sqrt(squares(c, c)[1])
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def largest_magnitude(a):  # type: ignore[no-untyped-def]
     """``max |a_j|`` of finite numbers."""
     count = a.shape[0]
