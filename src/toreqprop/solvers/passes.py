@@ -220,9 +220,9 @@ class _Work:
         says: ``ρ + ρ² + … = ρ/(1 − ρ)`` of it, `FURTHEST` at most.
 
         A nudge reaches that layer last, and falls short of it by what passes to come would add.
-        The gap (batch,) was measured before that; what the equations leave then is below it: passes of an
-        energy shrink every part of a change by factors m from zero to one, and these are now
-        ``(m − ρ)/(1 − ρ)``.
+        The gap (batch,) was measured before that; what the equations leave then is below it:
+        passes of an energy shrink every part of a change by factors m from zero to one, and these
+        are now ``(m − ρ)/(1 − ρ)``.
         """
         last, self.gap[0] = self.gap[0], gap
         if last is None or before is None:
