@@ -379,7 +379,7 @@ def test_a_convolution_is_found_by_a_block_of_maps() -> None:
 
 @pytest.mark.parametrize("rate", [1e-3, 3e-3])
 def test_kernels_stay_in_their_ball_while_they_learn(rate: float) -> None:
-    """Targets that change pull other directions up; one map and as many rounds would lose them."""
+    """Targets that change pull other directions up."""
     torch.manual_seed(0)
     raw = nn.Parameter(1.5 * torch.randn(32, 16, 5, 5) / 20)
     ball = TightConvolutionBall(1.0, (32, 16, 5, 5), (14, 14))

@@ -1,7 +1,8 @@
 """The norm of a convolution from a few products with a block of maps.
 
 Two maps at once cost little more than one, and directions that lie close to the
-largest are found together: five products with two maps find what twelve with one do.
+largest are found together: five products with two maps find nearly
+what twelve with one do.
 """
 
 from __future__ import annotations

@@ -220,9 +220,9 @@ class _Work:
         says: ``ρ + ρ² + … = ρ/(1 − ρ)`` of it, `FURTHEST` at most.
 
         A nudge reaches that layer last, and falls short of it by what passes to come would add.
-        The gap (batch,) was measured before that. What is left after it is less: passes of an
-        energy shrink every part of a change by factors m from zero to one, and these are now
-        ``(m − ρ)/(1 − ρ)``.
+        The gap (batch,) was measured before that; what the equations leave then is below it:
+        passes of an energy shrink every part of a change by factors m from zero to one, and these
+        are now ``(m − ρ)/(1 − ρ)``.
         """
         last, self.gap[0] = self.gap[0], gap
         if last is None or before is None:
@@ -305,7 +305,7 @@ class _Kept:
 
 
 FURTHEST = 0.5
-"""The largest share of its last change that a layer is moved on by: whatever m is, |factor| < 1."""
+"""The largest share of its last change that a layer is moved on by: no factor then exceeds one."""
 
 _WORTH_LEAVING = 0.75
 """The share of samples still at work below which the others are taken out of the batch."""
