@@ -45,9 +45,9 @@ BETA = 0.02
 """The states of the last layer have a range of 0.32."""
 
 GRAIN = 0.01
-"""Noise on standardised images for the image's own gradient. In a blank patch all pixels of a window
-tie, rounding picks the one that wins, and a maximum has no gradient to compare there: float32 and
-float64 pass it to different pixels."""
+"""Noise on standardised images for the image's own gradient. In a blank patch all pixels of a
+window tie, rounding picks the one that wins, and a maximum has no gradient to compare there:
+float32 and float64 pass it to different pixels."""
 
 KINK_BETAS = (0.05, 0.02, 0.01, 1e-3, NUDGE_AT_KINKS)
 """Down to the default under max pooling: `kinks` says why strong nudges have no order there."""
