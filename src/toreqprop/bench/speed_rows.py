@@ -136,7 +136,8 @@ def build(network: Network, seed: int) -> Built:
 
 def _options(network: Network) -> dict[str, Any]:
     if network.norm is None:
-        return {"radius": network.radius, "tol": network.tol}
+        # As version 0.1 had them, which they are compared with.
+        return {"radius": network.radius, "bound": "proven", "tol": network.tol}
     radius = network.norm * network.feedback**0.5 * MARGIN
     return {"radius": radius, "bound": "tight", "tol": network.tol}
 
