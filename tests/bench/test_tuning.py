@@ -46,13 +46,17 @@ def test_every_row_has_the_search_behind_its_settings(name: str) -> None:
         }
         for arm in arms
     }
+    geared = {arm for arm, found in points.items() if len({gain for *_, gain in found}) > 1}
     # The same budget for every arm, and whatever did best in one was tried in all.
     counts = [len(entry["search"][arm]["tried"]) for arm in arms]
     assert min(counts) >= entry["search"]["trials"]
     assert len(set(counts)) == 1 or "tried again" in entry["search"]["note"]
     for arm in arms:
         best_here = tuple(entry[arm].get(key) for key in ("learning_rate", "weight_decay", "gain"))
-        assert all(best_here in found for found in points.values())
+        for other, found in points.items():
+            # A stack's readout has no gain: it is compared without.
+            known = 3 if {arm, other} <= geared else 2
+            assert best_here[:known] in {point[:known] for point in found}
         tried = [t for t in entry["search"][arm]["tried"] if t.get("certified", True)]
         top = max(tried, key=lambda trial: np.mean(trial["accuracies"]))
         for key, value in entry[arm].items():

@@ -6,6 +6,7 @@ A new kind is one function that builds the equilibrium network and its plain twi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -65,8 +66,16 @@ class Network:
         return f"{self.kind} {size}" + (f", {self.pooling} pooling" if self.pooling else "")
 
 
-_LOUD = 0.95 / 0.1**0.5
-"""At a feedback of 0.1: what goes once around is 0.95² then, as with full feedback and 0.95."""
+def _around(layers: int) -> float:
+    """What the couplings' norm is multiplied with for the norm of all of them together: a chain's
+    largest eigenvalue."""
+    return 2 * math.cos(math.pi / (layers + 1)) if layers > 1 else 1.0
+
+
+def _loud(layers: int, feedback: float = 0.1) -> float:
+    """The norm at which weak feedback goes around as much as full feedback does at 0.95."""
+    return 0.95 / feedback**0.5 / _around(layers)
+
 
 ROWS = (
     *(
@@ -81,23 +90,23 @@ ROWS = (
     Network("looped", 64, 4096),
     Network("layered", 64, 256, 2, tol=3e-2),
     Network("layered", 64, 256, 2, feedback=0.1, tol=0.1),
-    Network("layered", 64, 256, 2, feedback=0.1, norm=_LOUD, tol=3e-2),
+    Network("layered", 64, 256, 2, feedback=0.1, norm=_loud(2), tol=3e-2),
     Network("layered", 128, 1024, 2, tol=3e-2),
     Network("layered", 128, 1024, 2, feedback=0.1, tol=0.1),
-    Network("layered", 128, 1024, 2, feedback=0.1, norm=_LOUD, tol=3e-2),
+    Network("layered", 128, 1024, 2, feedback=0.1, norm=_loud(2), tol=3e-2),
     Network("layered", 64, 256, 6, feedback=0.1, tol=0.1),
-    Network("layered", 64, 256, 6, feedback=0.1, norm=_LOUD, tol=3e-2),
-    Network("layered", 64, 256, 16, feedback=0.1, norm=_LOUD),
-    Network("layered", 64, 4096, 2, feedback=0.1, norm=_LOUD),
-    Network("convolutional", 64, 16, 2, feedback=0.1, norm=_LOUD, pooling="average", tol=1.5e-2),
-    Network("convolutional", 64, 16, 2, feedback=0.1, norm=_LOUD, pooling="max", tol=3e-2),
+    Network("layered", 64, 256, 6, feedback=0.1, norm=_loud(6), tol=3e-2),
+    Network("layered", 64, 256, 16, feedback=0.1, norm=_loud(16)),
+    Network("layered", 64, 4096, 2, feedback=0.1, norm=_loud(2)),
+    Network("convolutional", 64, 16, 2, feedback=0.1, norm=_loud(2), pooling="average", tol=1.5e-2),
+    Network("convolutional", 64, 16, 2, feedback=0.1, norm=_loud(2), pooling="max", tol=3e-2),
     Network("transformer", 64, 64, 1, inputs=LENGTH, feedback=0.2),
     Network("transformer", 64, 64, 3, inputs=LENGTH, feedback=0.2),
 )
 QUICK = (
     Network("looped", 64, 128, inputs=64, norm=None, tol=1e-3),
     Network("looped", 64, 256),
-    Network("layered", 64, 256, 2, feedback=0.1, norm=_LOUD, tol=3e-2),
+    Network("layered", 64, 256, 2, feedback=0.1, norm=_loud(2), tol=3e-2),
 )
 """What people in a hurry see."""
 
@@ -138,7 +147,7 @@ def _options(network: Network) -> dict[str, Any]:
     if network.norm is None:
         # As version 0.1 had them, which they are compared with.
         return {"radius": network.radius, "bound": "proven", "tol": network.tol}
-    radius = network.norm * network.feedback**0.5 * MARGIN
+    radius = network.norm * network.feedback**0.5 * _around(network.layers) * MARGIN
     return {"radius": radius, "bound": "tight", "tol": network.tol}
 
 
