@@ -31,7 +31,10 @@ from toreqprop.verify.networks import load
 from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, at_least, at_most
 
-STEP, WEAK = 1e-5, 1e-4
+STEPS, WEAK = (1e-5, 1e-6), 1e-4
+"""Of differences. Under max pooling a loss jumps where two winners are equal, and a jump within the
+larger step is seldom within the smaller one too; a wrong gradient is wrong with both."""
+
 TIGHT = 1e-12
 SAMPLES = 16
 
@@ -182,9 +185,12 @@ def _differences(model: EquilibriumModel, x: Tensor, y: Tensor) -> Iterator[tupl
         size = float(gradient.norm())
         side = torch.randn(gradient.shape, generator=generator, dtype=gradient.dtype)
         directions = [gradient / size, side / side.norm()]
-        found = slopes(loss, [tensor.detach()], [[d] for d in directions], STEP)
         wanted = [float((gradient * d).sum()) for d in directions]
-        yield name, max(abs(a - b) for a, b in zip(found, wanted, strict=True)) / size
+        errors = []
+        for step in STEPS:
+            found = slopes(loss, [tensor.detach()], [[d] for d in directions], step)
+            errors.append([abs(a - b) for a, b in zip(found, wanted, strict=True)])
+        yield name, max(map(min, zip(*errors, strict=True))) / size
 
 
 def _estimators(seed: int) -> Iterator[tuple[str, Certificate]]:
