@@ -76,6 +76,24 @@ def residuals(stack: Stack, x: np.ndarray, state: list[np.ndarray]) -> np.ndarra
     return np.max(found, axis=0)
 
 
+def reach(stack: Stack, state: list[np.ndarray]) -> np.ndarray:
+    """(batch,) what a relative change of one in every layer changes the next image by, at most,
+    relative to its layer's activity: norms of the couplings times ratios of activities."""
+    sizes = [
+        np.maximum(np.linalg.norm(value, axis=1), FLOOR * value.shape[1] ** 0.5) for value in state
+    ]
+    norms = [np.linalg.norm(weight, 2) for weight in stack.weights]
+    found = []
+    for layer, size in enumerate(sizes):
+        moved = np.zeros_like(size)
+        if layer > 0:
+            moved += norms[layer] * sizes[layer - 1]
+        if layer + 1 < len(sizes):
+            moved += stack.feedback * norms[layer + 1] * sizes[layer + 1]
+        found.append(moved / size)
+    return np.max(found, axis=0)
+
+
 def endings(model: EquilibriumModel, name: str, x: Tensor, y: Tensor) -> list[Ending]:
     """A relaxation that has time, one that has not, a nudge that is too strong, one that is not."""
     found = []
