@@ -120,7 +120,7 @@ def _layered(method: str, hidden: int, count: int) -> Any:
         return plain(INPUTS, hidden, layers, CLASSES)
     gradient = UnrolledGradient(passes) if method == "unrolled, passes" else CenteredEP()
     return HopfieldMLP(
-        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, bound="proven", gradient=gradient,
+        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95, gradient=gradient,
         tol=1e-30, max_steps=passes, on_failure="ignore",
     )  # fmt: skip
 
