@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -62,6 +62,24 @@ def is_plain(tensor: Tensor) -> bool:
     """Whether compiled code may take over: float32 or float64 numbers in the memory of the CPU."""
     served = tensor.dtype in (torch.float32, torch.float64)
     return served and tensor.is_cpu and not tensor.requires_grad and has_memory(tensor)
+
+
+def all_plain(tensors: Iterable[Tensor]) -> bool:
+    """`is_plain` of every tensor, all of one dtype; what they record aside."""
+    if is_traced():
+        return False
+    dtypes = set()
+    try:
+        for tensor in tensors:
+            dtypes.add(tensor.dtype)
+            if not tensor.is_cpu or not tensor.data_ptr():
+                return False
+    except RuntimeError:  # those of ``torch.func`` transforms have no memory
+        return False
+    return dtypes <= _SERVED and len(dtypes) == 1
+
+
+_SERVED = {torch.float32, torch.float64}
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:

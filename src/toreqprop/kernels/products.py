@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from toreqprop.kernels.compiling import compiled
@@ -45,11 +47,16 @@ def _address(dtype: torch.dtype) -> int:
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
-def routine(dtype: torch.dtype) -> Routine:
-    """The routine for one caller: the memory of its arguments is not shared."""
+@cache
+def _constants(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """One and zero; the letters of what is as it is, and of what is transposed."""
     factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
-    letters = np.frombuffer(b"NT", np.uint8).copy()
-    return Routine(_address(dtype), np.zeros(6, np.int32), factors, letters)
+    return factors, np.frombuffer(b"NT", np.uint8).copy()
+
+
+def routine(dtype: torch.dtype) -> Routine:
+    """The routine for one caller: memory that is written to is not shared."""
+    return Routine(_address(dtype), np.zeros(6, np.int32), *_constants(dtype))
 
 
 @intrinsic
@@ -66,6 +73,39 @@ def _call(typing, address, arguments):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def _pointer(typing, address):  # type: ignore[no-untyped-def]
+    """A number as a pointer."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), codegen
+
+
+@compiled
+def numbers_at(address, count, like):  # type: ignore[no-untyped-def]
+    """``count`` numbers at an address, of the type that those in the array ``like`` have."""
+    return numba.carray(_pointer(address), (count,), like.dtype)
+
+
+@compiled
+def outer_product(gemm, left, right, add, out):  # type: ignore[no-untyped-def]
+    """``out ← leftᵀ·right``, or that added to it; rows are samples."""
+    address, sizes, factors, letters = gemm
+    item, (rows, height), width = left.itemsize, left.shape, right.shape[1]
+    sizes[0], sizes[1], sizes[2] = width, height, rows
+    sizes[3], sizes[4], sizes[5] = width, height, width
+    first, one, letter = sizes.ctypes.data, factors.ctypes.data, letters.ctypes.data
+    _call(
+        address,
+        (
+            letter, letter + 1, first, first + 4, first + 8, one, right.ctypes.data, first + 12,
+            left.ctypes.data, first + 16, one if add else one + item, out.ctypes.data, first + 20,
+        ),
+    )  # fmt: skip
 
 
 @compiled

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
-from toreqprop.energies.base import VectorField
-from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
@@ -30,7 +28,7 @@ from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.passes import Passes
-from toreqprop.tracing import has_memory, is_plain, without_graph
+from toreqprop.tracing import all_plain, has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
     from toreqprop.kernels.chain import Chain
@@ -106,8 +104,9 @@ def relax_pair(
     both = checks.unchecked(PairSystem, system=system, nudge=nudge)
     chain = _chain(named, system, solver) if trace is None and nudge.mirrored else None
     if chain is not None:
-        ends = _pushes(system, nudge), tuple(s.detach() for s in free)
-        compiled = chain.relax_pair(*ends, tol=solver.tol, max_steps=solver.max_steps)
+        compiled = chain.relax_pair(
+            _pushes(system, nudge), free, tol=solver.tol, max_steps=solver.max_steps
+        )
         if compiled is not None:
             phases = (*compiled.state, *compiled.shift)
             compiled = compiled.but(bound=lambda: both.error_bound(phases))
@@ -115,8 +114,9 @@ def relax_pair(
     passes = _passes(named, system, solver) if trace is None and nudge.mirrored else None
     if passes is not None:
         own = passes.relax_pair(
-            _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
-        )
+            [None if push is None else push[1] * push[0] for push in _pushes(system, nudge)],
+            free, memory, tol=solver.tol, max_steps=solver.max_steps,
+        )  # fmt: skip
         if own is not None:
             both_ends = (*own.state, *own.shift)
             return _checked(
@@ -174,15 +174,28 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
     memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
     if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
         return None
-    if kernel is None or not compiled_available() or not _is_chain(system.field):
+    field = system.field
+    if kernel is None or not compiled_available() or type(field) is not StackEnergy:
         return None
-    tensors = tuple(t.detach().contiguous() for t in system.drive)
-    if not all(is_plain(t) for t in tensors):
+    if not field.is_dense or not all_plain(system.drive):
         return None
+    drive, *upper = (t.detach().contiguous() for t in system.drive)
+    return checks.unchecked(
+        _chain_class(),
+        drive=drive,
+        weights=tuple(upper[0::2]),
+        biases=tuple(upper[1::2]),
+        feedback=float(field.feedback),
+        memory=memory,
+    )
+
+
+@cache
+def _chain_class() -> type[Chain]:
+    """Imported where Numba is installed: asking for it at every step would show."""
     from toreqprop.kernels.chain import Chain
 
-    field: StackEnergy = system.field  # type: ignore[assignment]
-    return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+    return Chain
 
 
 def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
@@ -192,23 +205,14 @@ def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | N
     return Passes.of(system, kernel is not None)
 
 
-def _is_chain(field: VectorField) -> bool:
-    return (
-        isinstance(field, StackEnergy)
-        and not (field.skips or field.activations)
-        and field.activation == Tanh()
-        and set(map(type, field.couplings)) == {LinearCoupling}
-    )
-
-
-def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
-    """Half the difference of opposite forces on each layer's preactivation, where there is any."""
-    found: list[Tensor | None] = []
-    for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
-        share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        moved = not is_nothing(direction) and bool(direction.any())
-        found.append(share * direction if moved else None)
-    return found
+def _pushes(system: System, nudge: Opposed) -> list[tuple[Tensor, float] | None]:
+    """Half the difference of opposite forces on each layer's preactivation, where there is any, as
+    a direction and its factor."""
+    beta, temperature = nudge.up.beta, system.field.temperature  # type: ignore[attr-defined]
+    return [
+        None if is_nothing(direction) else (direction, beta / temperature(layer))
+        for layer, direction in enumerate(nudge.up.direction)  # type: ignore[attr-defined]
+    ]
 
 
 def _kernels_own(system: System, solver: Solver) -> bool:
