@@ -42,11 +42,10 @@ def keep(row, bounds, place, batch, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
-    """``‖new − old‖`` relative to ``‖new‖`` or the floor, and what it is relative to."""
+    """``‖new − old‖`` relative to ``‖new‖`` or the floor."""
     apart, square = squares(new, old)
     gap, size = math.sqrt(apart), math.sqrt(square)
-    scale = max(size, floor)
-    return (0.0 if gap <= rounding * size else gap / scale), scale
+    return 0.0 if gap <= rounding * size else gap / max(size, floor)
 
 
 @compiled
@@ -103,18 +102,20 @@ def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def advance(  # type: ignore[no-untyped-def]
-    images, products, gaps, slot, state, up, bounds, constants, final, rows, ledger, done, result
-):
+    images, products, gaps, slot, state, up, heat, bounds, constants, final, rows, ledger, done,
+    result,
+):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
-    The residual of a sample is its largest change in a layer. Columns of ``ledger``: the sample's
+    The residual of a sample is its largest change in a layer; shares are those that make it
+    smallest in the norm of the temperatures ``heat``, in which a pass is self-adjoint. Columns of ``ledger``: the sample's
     place among all, its residual, the layer it is of, and how many slots it knows. Returns how
     many samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants
     layers, slots, batch = bounds.shape[0] - 1, images.shape[0], images.shape[1]
-    weights, unit = np.zeros(slots), np.zeros(layers)
-    weights[slot], digits = 1, np.finfo(images.dtype).eps
+    weights, digits = np.zeros(slots), np.finfo(images.dtype).eps
+    weights[slot] = 1
     table = np.zeros((slots, slots))
     remaining, finite = 0, True
     for i in range(rows):
@@ -125,8 +126,7 @@ def advance(  # type: ignore[no-untyped-def]
         for layer in range(layers):
             a, b = bounds[layer], bounds[layer + 1]
             size = floor * math.sqrt(b - a)
-            relative, scale = _layer_change(image[a:b], before[a:b], rounding, size)
-            unit[layer] = 1 / (scale * scale)
+            relative = _layer_change(image[a:b], before[a:b], rounding, size)
             if not relative <= change:
                 change, where = relative, float(layer)
         last = own[1]
@@ -150,7 +150,7 @@ def advance(  # type: ignore[no-untyped-def]
                     value = 0.0
                     for layer in range(layers):
                         a, b = bounds[layer], bounds[layer + 1]
-                        value += unit[layer] * dot(gaps[one, i, a:b], gaps[two, i, a:b])
+                        value += heat[layer] * dot(gaps[one, i, a:b], gaps[two, i, a:b])
                     table[one, two] = value
                     table[two, one] = value
             _shares(table, slot, int(own[3]), digits, weights)
@@ -310,7 +310,7 @@ def balance(  # type: ignore[no-untyped-def]
                     known = products[i, bounds[beside] : bounds[beside + 1]]
                     for j in range(known.shape[0]):
                         known[j] *= factor
-            change, _ = _layer_change(row, shift[i, a:b], rounding, 0.0)
+            change = _layer_change(row, shift[i, a:b], rounding, 0.0)
             change /= slack
             if layer != skipped:
                 changes[i, layer] = change
@@ -321,7 +321,7 @@ def balance(  # type: ignore[no-untyped-def]
             for layer in range(layers):
                 a, b = bounds[layer], bounds[layer + 1]
                 size = floor * math.sqrt(b - a)
-                away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
+                away = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
                 drift = away if not away <= drift else drift
         ledger[i, 1] = max(worst, drift)
         ledger[i, 2] = where

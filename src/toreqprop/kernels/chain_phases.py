@@ -39,6 +39,15 @@ def _place(bounds, layer):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _temperatures(top, feedback):  # type: ignore[no-untyped-def]
+    """Of each layer: one at the top, ``1/γ`` times as much a layer below."""
+    found = np.empty(top + 1)
+    for layer in range(top + 1):
+        found[layer] = feedback ** (layer - top)
+    return found
+
+
+@compiled
 def _pack(done, rows, array):  # type: ignore[no-untyped-def]
     """The rows that go on, moved to the front."""
     at = 0
@@ -81,6 +90,7 @@ def relax(  # type: ignore[no-untyped-def]
     space = np.empty((3, batch, total), drive.dtype)
     state, up, down = space[0], space[1], space[2]
     ledger, done = np.zeros((batch, 4)), np.zeros(batch, np.bool_)
+    heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
         _copy(drive[i], up[i, : bounds[1]])
@@ -118,8 +128,8 @@ def relax(  # type: ignore[no-untyped-def]
             settle(up, down, bias, _place(bounds, 0), 0.0, rows, new)
         steps += 1
         remaining, finite = advance(
-            images, products, gaps, turn, state, up, bounds, constants, steps == max_steps, rows,
-            ledger, done, found,
+            images, products, gaps, turn, state, up, heat, bounds, constants, steps == max_steps,
+            rows, ledger, done, found,
         )  # fmt: skip
         _report(ledger, rows, residuals)
         turn = (turn + 1) % slots
@@ -154,9 +164,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
     space = np.empty((3, batch, total), push.dtype)
     up, shift = nothing[0], nothing[1]
     down, fresh, middle = space[0], space[1], space[2]
-    image, heat = center, np.empty(top + 1)
-    for layer in range(top + 1):
-        heat[layer] = feedback ** (layer - top)
+    image, heat = center, _temperatures(top, feedback)
     ledger, done = np.zeros((batch, 3)), np.zeros(batch, np.bool_)
     a, b = bounds[top], bounds[top + 1]
     for i in range(batch):
