@@ -74,7 +74,7 @@ class Chain:
         halves, good, finite, restless = phases.relax_pair(
             routine(self.drive.dtype), self.drive.numpy(), push.numpy(),
             np.array([own is not None for own in pushes]), torch.cat(free, 1).numpy(),
-            *self._given(), self.memory > 0, (tol, *self._floors(), NUDGE_SLACK), DRIFT, RECENTRED,
+            *self._given(), self.memory, (tol, *self._floors(), NUDGE_SLACK), DRIFT, RECENTRED,
             max_steps, found.numpy(), residuals,
         )  # fmt: skip
         if restless:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.chain_loops import advance, balance, settle, settle_shift
+from toreqprop.kernels.chain_loops import advance, balance, extrapolate, settle, settle_shift
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import product
@@ -17,6 +17,9 @@ from toreqprop.kernels.products import product
 PACKED = 0.75
 """Samples still relaxing are packed together where they are at most this part of those that are
 computed: copying them costs as much as a small product."""
+
+SCALED = 16
+"""Half passes of a shift that are scaled layer by layer: most networks settle within them."""
 
 
 @compiled
@@ -89,7 +92,7 @@ def relax(  # type: ignore[no-untyped-def]
     gaps = np.empty((slots, batch if memory else 0, total), drive.dtype)
     space = np.empty((3, batch, total), drive.dtype)
     state, up, down = space[0], space[1], space[2]
-    ledger, done = np.zeros((batch, 4)), np.zeros(batch, np.bool_)
+    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
     heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
@@ -145,15 +148,18 @@ def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax_pair(  # type: ignore[no-untyped-def]
-    gemm, drive, push, pushed, center, weights, bias, bounds, feedback, accelerated, constants,
+    gemm, drive, push, pushed, center, weights, bias, bounds, feedback, memory, constants,
     drift_at, recentred_most, max_steps, found, residuals,
 ):  # fmt: skip
     """Both phases under ``push`` and its opposite, around ``center``; into ``found`` (2,
     numbers), their mean and half their difference, and ``residuals``.
 
-    Half passes of the shift, downwards first, as the nudge enters at the top. Where ``accelerated``
-    every layer's shift is then scaled so that together they make the energy smallest: without, each
-    pass adds only the next term of a geometric series. ``center`` and ``push`` are written to.
+    Half passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
+    layer's shift is then scaled so that together they make the energy smallest: without, each
+    pass adds only the next term of a geometric series. A shift that has not settled after `SCALED`
+    of them is one of many layers near the edge of stability: from there on passes are extrapolated,
+    as in a free phase. Either only proposes where the next half pass begins; what ends the phase is
+    what that changes. ``center`` and ``push`` are written to.
     Returns half passes, whether all have converged, whether all is finite, and whether the center
     had to move more often than ``recentred_most``.
     """
@@ -165,7 +171,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
     up, shift = nothing[0], nothing[1]
     down, fresh, middle = space[0], space[1], space[2]
     image, heat = center, _temperatures(top, feedback)
-    ledger, done = np.zeros((batch, 3)), np.zeros(batch, np.bool_)
+    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
+    slots, turn, past = 1 + memory, 0, np.empty((0, batch, total), push.dtype)
     a, b = bounds[top], bounds[top + 1]
     for i in range(batch):
         ledger[i, 0] = i
@@ -181,6 +188,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 _pack(done, rows, array)
             if recentred:
                 _pack(done, rows, image)
+            for kept in past:
+                _pack(done, rows, kept)
             for table in (ledger, changes, curves):
                 _pack(done, rows, table)
             rows = _packed(done, rows)
@@ -204,21 +213,47 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
         halves += 1
         remaining, finite, drift = balance(
-            downwards, accelerated and top > 0, fresh, middle, shift, center, up, down, push,
-            pushed, feedback, heat, bounds, constants, halves == 2 * max_steps, rows, ledger,
-            changes, curves, done, found,
+            downwards, memory > 0 and top > 0 and halves <= SCALED, fresh, middle, shift, center,
+            up, down, push, pushed, feedback, heat, bounds, constants, halves == 2 * max_steps,
+            rows, ledger, changes, curves, done, found,
         )  # fmt: skip
         _report(ledger, rows, residuals)
+        if memory and top and halves >= SCALED and halves % 2 == 0:
+            if halves == SCALED:
+                past = np.empty((1 + 3 * slots, batch, total), push.dtype)
+                past[0] = shift
+            else:
+                _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up)
+                turn = (turn + 1) % slots
         if remaining > 0 and drift > drift_at * tol:
             recentred += 1
             if recentred > recentred_most:
                 return halves, False, finite, True
+            ledger[:, 3] = 0  # what passes around another center did tells nothing
             if recentred == 1:
                 image = np.empty((batch, total), push.dtype)
             _recentre(
                 gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
             )
     return halves, done[:rows].all(), finite, False
+
+
+@compiled
+def _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up):  # type: ignore[no-untyped-def]
+    """Extrapolate the shifts: ``past`` has where the pass began, images, products and gaps."""
+    slots = past.shape[0] // 3
+    begin, images = past[0], past[1 : 1 + slots]
+    products, gaps = past[1 + slots : 1 + 2 * slots], past[1 + 2 * slots :]
+    weights, table = np.zeros(slots), np.zeros((slots, slots))
+    for i in range(rows):
+        if not done[i]:
+            _copy(shift[i], images[turn, i])
+            _copy(up[i], products[turn, i])
+            extrapolate(
+                images, products, gaps, turn, i, heat, bounds, ledger[i], table, weights, begin[i],
+                up[i],
+            )  # fmt: skip
+            _copy(begin[i], shift[i])
 
 
 @compiled
