@@ -119,6 +119,11 @@ class System:
         size = layer_norms(image)
         return torch.maximum(size, _activity_floor(image)), size
 
+    def metric(self, image: State) -> Tensor:
+        """The roots of the temperatures: in that norm the slope of an energy is symmetric."""
+        heat = [self.field.temperature(layer) ** 0.5 for layer in range(len(image))]
+        return torch.tensor([heat], dtype=torch.float64, device=image[0].device)
+
     def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
         """Every layer moves."""
         return after
@@ -267,6 +272,16 @@ class PairSystem:
         lost = self.resolution(image[0].dtype) * center
         return scale, torch.cat([center, shift + lost], 1)
 
+    def metric(self, image: State) -> Tensor:
+        """As `System.metric`; centers and shifts each relative to the norm of all of them."""
+        count = len(image) // 2
+        heat, size = self.system.metric(image[:count]), layer_norms(image)
+        center, shift = (
+            heat * one_over((heat * part).norm(dim=1, keepdim=True))
+            for part in (size[:, :count], NUDGE_SLACK * size[:, count:])
+        )
+        return torch.cat([center, shift], 1)
+
     def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
         """A sample's center moves on only where its residual is a good part of what is allowed.
 
@@ -335,6 +350,11 @@ def layer_norms(state: State) -> Tensor:
     rows = [in_order(s).flatten(1) for s in state]
     norms = [torch.linalg.vector_norm(r, dim=1, dtype=exact) for r in rows]
     return norms[0].unsqueeze(1) if len(norms) == 1 else torch.stack(norms, 1)
+
+
+def one_over(size: Tensor) -> Tensor:
+    """``1/size``, and zero for what is too small to be weighed."""
+    return torch.where(size > torch.finfo(size.dtype).tiny, 1 / size, 0.0)
 
 
 def row_norms(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies import Gradients, System
-from toreqprop.energies.system import layer_norms
+from toreqprop.energies.system import layer_norms, one_over
 from toreqprop.errors import UnsupportedModelError
 from toreqprop.gradients.base import GradientEstimator, Problem, require_finite
 from toreqprop.solution import State
@@ -90,6 +90,9 @@ class Adjoint:
         """Every layer of the adjoint is held against itself."""
         size = layer_norms(image)
         return size, size
+
+    def metric(self, image: State) -> Tensor:
+        return one_over(layer_norms(image))
 
     def energy(self, state: State) -> Tensor:
         raise UnsupportedModelError("An adjoint has no energy: use solver=FixedPoint().")

@@ -70,7 +70,7 @@ class Chain:
         moved = np.zeros((len(free), 2))
         halves, good, finite, layer, restless = phases.relax_pair(
             routine(self.drive.dtype), self.drive.numpy(), _at(forces), shares, _at(free),
-            *self._given(), self.memory > 0, (tol, *_floors(self.drive.dtype), NUDGE_SLACK), DRIFT,
+            *self._given(), self.memory, (tol, *_floors(self.drive.dtype), NUDGE_SLACK), DRIFT,
             RECENTRED, max_steps, _at(center + shift).reshape(2, -1), residual.numpy(), moved,
         )  # fmt: skip
         if restless:

@@ -62,11 +62,10 @@ def _keep_pair(middle, shift, bounds, sample, free, places, moved):  # type: ign
 
 @compiled
 def _layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
-    """``‖new − old‖`` relative to ``‖new‖`` or the floor, and what it is relative to."""
+    """``‖new − old‖`` relative to ``‖new‖`` or the floor."""
     apart, square = squares(new, old)
     gap, size = math.sqrt(apart), math.sqrt(square)
-    scale = max(size, floor)
-    return (0.0 if gap <= rounding * size else gap / scale), scale
+    return 0.0 if gap <= rounding * size else gap / max(size, floor)
 
 
 @compiled
@@ -122,20 +121,57 @@ def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def advance(  # type: ignore[no-untyped-def]
-    images, products, gaps, slot, state, up, bounds, constants, final, rows, ledger, done, places
+def extrapolate(  # type: ignore[no-untyped-def]
+    images, products, gaps, slot, i, heat, bounds, own, table, weights, start, up
 ):
+    """From the last passes of sample i to the ``start`` of the next, and its products ``up``.
+
+    The shares of the passes are those that make their residual smallest in the norm of the
+    temperatures ``heat``: in it a pass is self-adjoint, so that two past passes tell nearly as
+    much as all. ``start`` has where the last pass began. Columns 3 and 4 of the sample's ledger
+    ``own``: how many slots it knows, none after its residual has doubled, and that residual.
+    """
+    layers, slots = bounds.shape[0] - 1, images.shape[0]
+    image = images[slot, i]
+    weights[slot] = 1
+    if slots > 1:
+        if not own[1] <= 2 * own[4] and own[4] > 0:
+            own[3] = 0
+        own[4] = own[1]
+        gap = gaps[slot, i]
+        for j in range(gap.shape[0]):
+            gap[j] = image[j] - start[j]
+        known = min(int(own[3]), slots - 1) + 1
+        for k in range(known):
+            for m in range(k, known):
+                one, two = (slot - k) % slots, (slot - m) % slots
+                value = 0.0
+                for layer in range(layers):
+                    a, b = bounds[layer], bounds[layer + 1]
+                    value += heat[layer] * dot(gaps[one, i, a:b], gaps[two, i, a:b])
+                table[one, two] = value
+                table[two, one] = value
+        _shares(table, slot, int(own[3]), np.finfo(images.dtype).eps, weights)
+        own[3] += 1
+    a, b = bounds[1], bounds[layers - 1]
+    _mix(images, i, weights, 0, image.shape[0], start)
+    _mix(products, i, weights, a, b, up[a:b])
+
+
+@compiled
+def advance(  # type: ignore[no-untyped-def]
+    images, products, gaps, slot, state, up, heat, bounds, constants, final, rows, ledger, done,
+    places,
+):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
     The residual of a sample is its largest change in a layer. Columns of ``ledger``: the sample's
-    place among all, its residual, the layer it is of, and how many slots it knows. Returns how
-    many samples go on, and whether all is finite.
+    place among all, its residual, the layer it is of, and those of `extrapolate`. Returns how many
+    samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants
     layers, slots = bounds.shape[0] - 1, images.shape[0]
-    weights, unit = np.zeros(slots), np.zeros(layers)
-    weights[slot], digits = 1, np.finfo(images.dtype).eps
-    table = np.zeros((slots, slots))
+    weights, table = np.zeros(slots), np.zeros((slots, slots))
     remaining, finite = 0, True
     for i in range(rows):
         if done[i]:
@@ -145,11 +181,9 @@ def advance(  # type: ignore[no-untyped-def]
         for layer in range(layers):
             a, b = bounds[layer], bounds[layer + 1]
             size = floor * math.sqrt(b - a)
-            relative, scale = _layer_change(image[a:b], before[a:b], rounding, size)
-            unit[layer] = 1 / (scale * scale)
+            relative = _layer_change(image[a:b], before[a:b], rounding, size)
             if not relative <= change:
                 change, where = relative, float(layer)
-        last = own[1]
         own[1], own[2] = change, where
         finite = finite and math.isfinite(change)
         done[i] = change <= tol
@@ -157,28 +191,10 @@ def advance(  # type: ignore[no-untyped-def]
             keep(image, bounds, int(own[0]), places)
             continue
         remaining += 1
-        if slots > 1:
-            if not change <= 2 * last and last > 0:
-                own[3] = 0
-            gap = gaps[slot, i]
-            for j in range(gap.shape[0]):
-                gap[j] = image[j] - before[j]
-            known = min(int(own[3]), slots - 1) + 1
-            for k in range(known):
-                for m in range(k, known):
-                    one, two = (slot - k) % slots, (slot - m) % slots
-                    value = 0.0
-                    for layer in range(layers):
-                        a, b = bounds[layer], bounds[layer + 1]
-                        value += unit[layer] * dot(gaps[one, i, a:b], gaps[two, i, a:b])
-                    table[one, two] = value
-                    table[two, one] = value
-            _shares(table, slot, int(own[3]), digits, weights)
-            own[3] += 1
         if layers > 1:
-            a, b = bounds[1], bounds[layers - 1]
-            _mix(images, i, weights, 0, image.shape[0], before)
-            _mix(products, i, weights, a, b, up[i, a:b])
+            extrapolate(
+                images, products, gaps, slot, i, heat, bounds, own, table, weights, before, up[i]
+            )
     if not finite:
         for i in range(rows):
             if not done[i]:
@@ -331,7 +347,7 @@ def balance(  # type: ignore[no-untyped-def]
                     known = products[i, bounds[beside] : bounds[beside + 1]]
                     for j in range(known.shape[0]):
                         known[j] *= factor
-            change, _ = _layer_change(row, shift[i, a:b], rounding, 0.0)
+            change = _layer_change(row, shift[i, a:b], rounding, 0.0)
             change /= slack
             if layer != skipped:
                 changes[i, layer] = change
@@ -342,7 +358,7 @@ def balance(  # type: ignore[no-untyped-def]
             for layer in range(layers):
                 a, b = bounds[layer], bounds[layer + 1]
                 size = floor * math.sqrt(b - a)
-                away, _ = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
+                away = _layer_change(middle[i, a:b], center[i, a:b], rounding, size)
                 drift = away if not away <= drift else drift
         ledger[i, 1] = max(worst, drift)
         ledger[i, 2] = where

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.chain_loops import advance, balance, part_of, settle, settle_shift
+from toreqprop.kernels.chain_loops import (
+    advance,
+    balance,
+    extrapolate,
+    part_of,
+    settle,
+    settle_shift,
+)
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import numbers_at, product
@@ -18,6 +25,9 @@ from toreqprop.kernels.products import numbers_at, product
 PACKED = 0.75
 """Samples still relaxing are packed together where they are at most this part of those that are
 computed: copying them costs as much as a small product."""
+
+SCALED = 16
+"""Half passes of a shift that are scaled layer by layer: most networks settle within them."""
 
 
 @compiled
@@ -37,6 +47,15 @@ def _fall(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-u
 @compiled
 def _place(bounds, layer):  # type: ignore[no-untyped-def]
     return bounds[layer], bounds[layer + 1]
+
+
+@compiled
+def _temperatures(top, feedback):  # type: ignore[no-untyped-def]
+    """Of each layer: one at the top, ``1/γ`` times as much a layer below."""
+    found = np.empty(top + 1)
+    for layer in range(top + 1):
+        found[layer] = feedback ** (layer - top)
+    return found
 
 
 @compiled
@@ -102,7 +121,8 @@ def relax(  # type: ignore[no-untyped-def]
     space = np.empty((3, batch, total), drive.dtype)
     state, up, down = space[0], space[1], space[2]
     bias = _biases(biases, bounds, drive)
-    ledger, done = np.zeros((batch, 4)), np.zeros(batch, np.bool_)
+    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
+    heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
         _copy(drive[i], up[i, : bounds[1]])
@@ -139,8 +159,8 @@ def relax(  # type: ignore[no-untyped-def]
             settle(up, down, bias, _place(bounds, 0), 0.0, rows, new)
         steps += 1
         remaining, finite = advance(
-            images, products, gaps, turn, state, up, bounds, constants, steps == max_steps, rows,
-            ledger, done, places,
+            images, products, gaps, turn, state, up, heat, bounds, constants, steps == max_steps,
+            rows, ledger, done, places,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
         turn = (turn + 1) % slots
@@ -162,7 +182,7 @@ def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax_pair(  # type: ignore[no-untyped-def]
-    gemm, drive, pushes, shares, free, weights, biases, bounds, feedback, accelerated, constants,
+    gemm, drive, pushes, shares, free, weights, biases, bounds, feedback, memory, constants,
     drift_at, recentred_most, max_steps, places, residuals, moved,
 ):  # fmt: skip
     """Both phases under ``pushes``, each times its share, and their opposites, around the ``free``
@@ -170,9 +190,12 @@ def relax_pair(  # type: ignore[no-untyped-def]
     ``moved`` (layers, 2), norms over the batch of how far the mean is from ``free``, and of the
     shift. A share of zero is a layer that is not pushed.
 
-    Half passes of the shift, downwards first, as the nudge enters at the top. Where ``accelerated``
-    every layer's shift is then scaled so that together they make the energy smallest: without, each
-    pass adds only the next term of a geometric series. Returns half passes, whether all have
+    Half passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
+    layer's shift is then scaled so that together they make the energy smallest: without, each
+    pass adds only the next term of a geometric series. A shift that has not settled after `SCALED`
+    of them is one of many layers near the edge of stability: from there on passes are extrapolated,
+    as in a free phase. Either only proposes where the next half pass begins; what ends the phase is
+    what that changes. Returns half passes, whether all have
     converged, whether all is finite, the layer with the largest residual, and whether the center
     had to move more often than ``recentred_most``.
     """
@@ -193,10 +216,9 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 given = part_of(push[i], pushes, bounds, layer, i)
                 for j in range(given.shape[0]):
                     push[i, a + j] = share * given[j]
-    image, heat = center, np.empty(top + 1)
-    for layer in range(top + 1):
-        heat[layer] = feedback ** (layer - top)
-    ledger, done = np.zeros((batch, 3)), np.zeros(batch, np.bool_)
+    image, heat = center, _temperatures(top, feedback)
+    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
+    slots, turn, past = 1 + memory, 0, np.empty((0, batch, total), push.dtype)
     a, b = bounds[top], bounds[top + 1]
     for i in range(batch):
         ledger[i, 0] = i
@@ -212,6 +234,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 _pack(done, rows, array)
             if recentred:
                 _pack(done, rows, image)
+            for kept in past:
+                _pack(done, rows, kept)
             for table in (ledger, changes, curves):
                 _pack(done, rows, table)
             rows = _packed(done, rows)
@@ -235,15 +259,23 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
         halves += 1
         remaining, finite, drift = balance(
-            downwards, accelerated and top > 0, fresh, middle, shift, center, up, down, push,
-            pushed, feedback, heat, bounds, constants, halves == 2 * max_steps, rows, ledger,
-            changes, curves, done, free, places, moved,
+            downwards, memory > 0 and top > 0 and halves <= SCALED, fresh, middle, shift, center,
+            up, down, push, pushed, feedback, heat, bounds, constants, halves == 2 * max_steps,
+            rows, ledger, changes, curves, done, free, places, moved,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
+        if memory and top and halves >= SCALED and halves % 2 == 0:
+            if halves == SCALED:
+                past = np.empty((1 + 3 * slots, batch, total), push.dtype)
+                past[0] = shift
+            else:
+                _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up)
+                turn = (turn + 1) % slots
         if remaining > 0 and drift > drift_at * tol:
             recentred += 1
             if recentred > recentred_most:
                 return halves, False, finite, worst, True
+            ledger[:, 3] = 0  # what passes around another center did tells nothing
             if recentred == 1:
                 image = np.empty((batch, total), drive.dtype)
             _recentre(
@@ -252,6 +284,24 @@ def relax_pair(  # type: ignore[no-untyped-def]
     for layer in range(top + 1):
         moved[layer, 0], moved[layer, 1] = np.sqrt(moved[layer, 0]), np.sqrt(moved[layer, 1])
     return halves, done[:rows].all(), finite, worst, False
+
+
+@compiled
+def _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up):  # type: ignore[no-untyped-def]
+    """Extrapolate the shifts: ``past`` has where the pass began, images, products and gaps."""
+    slots = past.shape[0] // 3
+    begin, images = past[0], past[1 : 1 + slots]
+    products, gaps = past[1 + slots : 1 + 2 * slots], past[1 + 2 * slots :]
+    weights, table = np.zeros(slots), np.zeros((slots, slots))
+    for i in range(rows):
+        if not done[i]:
+            _copy(shift[i], images[turn, i])
+            _copy(up[i], products[turn, i])
+            extrapolate(
+                images, products, gaps, turn, i, heat, bounds, ledger[i], table, weights, begin[i],
+                up[i],
+            )  # fmt: skip
+            _copy(begin[i], shift[i])
 
 
 @compiled

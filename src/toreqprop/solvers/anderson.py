@@ -16,9 +16,9 @@ from toreqprop.solvers.base import Dynamics, Solver
 class Anderson(Solver):
     """Extrapolate from the last few residuals, for each sample on its own.
 
-    ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences. Every
-    layer counts relative to its own size, as it does in the residual: the shift of a lower layer
-    may be 1e-10 of that of the top.
+    ``γ = argmin ‖r − ΔR γ‖``, ``s ← s + r − (ΔS + ΔR) γ`` over ``memory`` past differences, in the
+    norm of `Dynamics.metric`. That of an energy counts every layer by its temperature: there the
+    map and passes down and up are self-adjoint, so that few differences serve as well as many.
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
     ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
@@ -73,10 +73,8 @@ class Anderson(Solver):
 
 
 def _weights(system: Dynamics, image: State) -> Tensor:
-    """(batch, neurons): one over what each neuron's residual is relative to."""
-    scale = system.sizes(image)[0]
-    smallest = torch.finfo(image[0].dtype).tiny  # below it nothing moves that could be weighed
-    unit = torch.where(scale > smallest, 1 / scale, 0.0)
+    """What each neuron's residual is multiplied with, (batch or 1, neurons)."""
+    unit = system.metric(image)
     return torch.cat(
         [unit[:, p : p + 1].to(s.dtype).expand(-1, s[0].numel()) for p, s in enumerate(image)], 1
     )

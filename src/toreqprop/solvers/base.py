@@ -55,6 +55,9 @@ class Dynamics(Protocol):
     def sizes(self, image: State) -> tuple[Tensor, Tensor]:
         """(batch, parts): what each part's residual is relative to, and what is rounded in it."""
 
+    def metric(self, image: State) -> Tensor:
+        """(batch or 1, parts): what residuals are multiplied with where they are added up."""
+
     def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
         """The next iterate, without what needs no moving: ``relative`` is (batch, parts)."""
 
