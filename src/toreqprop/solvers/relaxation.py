@@ -16,6 +16,7 @@ from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
+from toreqprop.energies.attention import AttentionEnergy, compiled_heads
 from toreqprop.energies.base import VectorField
 from toreqprop.energies.couplings import LinearCoupling
 from toreqprop.energies.dense import DenseEnergy
@@ -33,6 +34,7 @@ from toreqprop.solvers.passes import Passes
 from toreqprop.tracing import has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
+    from toreqprop.kernels.attention import Heads
     from toreqprop.kernels.chain import Chain
 
 
@@ -59,6 +61,13 @@ def relax(
     if passes is not None:
         found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         return found.but(bound=lambda: system.error_bound(found.state))
+    heads = _heads(named, system, solver) if plain else None
+    if heads is not None:
+        begun = None if start is None else start[0].detach()
+        own = heads.relax(begun, tol=solver.tol, max_steps=solver.max_steps)
+        if own is not None:
+            reached = own.state
+            return own.but(bound=lambda: system.error_bound(reached))
     chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
@@ -122,10 +131,23 @@ def relax_pair(
             return _checked(
                 own.but(bound=lambda: both.error_bound(both_ends)), both, free, solver.tol
             )
+    opposite = trace is None and nudge.mirrored and nudge.asymmetry is None
+    heads = _heads(named, system, solver) if opposite else None
+    if heads is not None:
+        push = _pushes(system, nudge)[0]
+        if push is not None:
+            ended = heads.relax_pair(
+                push, free[0].detach(), tol=solver.tol, max_steps=solver.max_steps
+            )
+            if ended is not None:
+                ends_of_both = (*ended.state, *ended.shift)
+                return _checked(
+                    ended.but(bound=lambda: both.error_bound(ends_of_both)), both, free, solver.tol
+                )
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
-    push = None if chosen is None else _constant_push(nudge)
-    if chosen is not None and push is not None:
-        direction, mean, half = push
+    constant = None if chosen is None else _constant_push(nudge)
+    if chosen is not None and constant is not None:
+        direction, mean, half = constant
         found = chosen.relax_pair(
             system.params[2],
             system.drive[0] - mean * direction if mean else system.drive[0],
@@ -190,6 +212,19 @@ def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | N
     if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
         return None
     return Passes.of(system, kernel is not None)
+
+
+def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | None:
+    """The attention as compiled code takes it, where it serves: one tanh layer with an energy,
+    extrapolation from two iterates at most, the CPU."""
+    if not (type(solver) is Anderson and solver.inner is None and solver.memory <= 2):
+        return None
+    field = system.field
+    if not (type(field) is AttentionEnergy and field.activation == Tanh()):
+        return None
+    if kernel is None:
+        return None
+    return compiled_heads(*system.drive, solver.memory, system.contraction)
 
 
 def _is_chain(field: VectorField) -> bool:
