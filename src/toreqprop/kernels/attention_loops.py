@@ -1,9 +1,9 @@
 """What Numba compiles for attention with an energy: heads, their softmax, and what is between.
 
-A token's row of ``both`` projections has the queries of all heads, then their keys, ``2·heads·size``
-numbers. Two phases lie one below the other: the rows of the centers of a sample's tokens, then those
-of their shifts. With ``Q``, ``K`` the queries and keys of both, ``QKᵀ`` has all logits that a pair
-needs, and ``T = [[Ā, Ã], [Ã, Ā]]``, from attentions ``Ā ± Ã``, mixes both: ``T·K``, ``Tᵀ·Q``.
+A token's row of projections has the queries of all heads, then their keys, ``2·heads·size``
+numbers. Two phases lie one below the other: the rows of the centers of a sample's tokens, then
+those of their shifts. With ``Q``, ``K`` the queries and keys of both, ``QKᵀ`` has all logits that a
+pair needs, and ``T = [[Ā, Ã], [Ã, Ā]]``, from attentions ``Ā ± Ã``, mixes both: ``T·K``, ``Tᵀ·Q``.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def attend_pair(gemm, both, shape, bias, grid, space, near, mean):  # type: igno
     start = grid.ctypes.data
     for h in range(heads):
         q, own = both + h * size * item, start + h * block
-        multiply(gemm, (q, q + keys, own), (side, size, side), (stride, stride, side), (False, True))
+        multiply(
+            gemm, (q, q + keys, own), (side, size, side), (stride, stride, side), (False, True)
+        )
     _pair_attention(grid, space, n, bias)
     for h in range(heads):
         offset = h * size * item

@@ -125,9 +125,7 @@ def relax(  # type: ignore[no-untyped-def]
         product(gemm, state.reshape(-1, width), weights, both, rows * n, (0, 0, wide, width, True))
         for r in range(rows):
             offset = r * block
-            attend(
-                gemm, both.ctypes.data + offset, shape, bias, logits, near.ctypes.data + offset
-            )
+            attend(gemm, both.ctypes.data + offset, shape, bias, logits, near.ctypes.data + offset)
         product(gemm, near, weights, moved, rows * n, (0, 0, wide, width, False))
         told = moved.reshape(batch, numbers)
         slot, known, remaining = steps % SLOTS, min(steps, memory), 0

@@ -103,6 +103,10 @@ def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-d
     """
     source, target, height, width, rising = places
     inner, outer = (width, height) if rising else (height, width)
-    start = left.ctypes.data + source * left.itemsize, weight, out.ctypes.data + target * out.itemsize
+    start = (
+        left.ctypes.data + source * left.itemsize,
+        weight,
+        out.ctypes.data + target * out.itemsize,
+    )
     strides = left.shape[1], width, out.shape[1]
     multiply(gemm, start, (rows, inner, outer), strides, (False, rising))
