@@ -10,7 +10,6 @@ more than the tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -23,7 +22,7 @@ from toreqprop.kernels import chain_phases as phases
 from toreqprop.kernels.base import status
 from toreqprop.kernels.products import routine
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
-from toreqprop.solution import Solution, State, Status
+from toreqprop.solution import Pushes, Solution, State, Status
 
 RECENTRED = 2
 """How often the center may be settled anew before the general path takes over."""
@@ -54,7 +53,13 @@ class Chain:
         return _solution(found, steps, good, finite, layer, residual)
 
     def relax_pair(
-        self, pushes: Pushes, free: State, *, tol: float, max_steps: int
+        self,
+        pushes: Pushes,
+        free: State,
+        memory: tuple[Tensor, ...] = (),
+        *,
+        tol: float,
+        max_steps: int,
     ) -> Solution | None:
         """Both phases under opposite ``pushes`` of preactivations, from the free equilibrium.
 
@@ -91,10 +96,6 @@ class Chain:
 
     def _residual(self) -> Tensor:
         return torch.from_numpy(np.zeros(len(self.drive)))
-
-
-Pushes = Sequence[tuple[Tensor, float] | None]
-"""For each layer what it is pushed by, and its factor; None where it is not."""
 
 
 def _at(tensors: State) -> np.ndarray:

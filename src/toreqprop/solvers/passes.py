@@ -13,7 +13,6 @@ it is more than the tolerance, the general path takes over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from toreqprop.energies.couplings.ways import Trail, Ways
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import System, in_order, per_sample
 from toreqprop.kernels.reference import NUDGE_SLACK
-from toreqprop.solution import Solution, State, Status
+from toreqprop.solution import Pushes, Solution, State, Status
 from toreqprop.solvers.pass_steps import Steps, steps_of
 
 
@@ -93,7 +92,7 @@ class Passes:
 
     def relax_pair(
         self,
-        pushes: Sequence[Tensor | None],
+        pushes: Pushes,
         free: State,
         memory: tuple[Tensor, ...],
         *,
@@ -107,7 +106,7 @@ class Passes:
         work = _Work(count)
         work.trails = trails
         work.moved = [tuple(torch.zeros_like(t) for t in trail) for trail in trails]
-        work.pushes = list(pushes)
+        work.pushes = [None if push is None else push[1] * push[0] for push in pushes]
         if work.pushes[self.top] is None:
             work.pushes[self.top] = torch.zeros_like(free[self.top])
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
