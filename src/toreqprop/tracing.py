@@ -64,6 +64,17 @@ def is_plain(tensor: Tensor) -> bool:
     return served and tensor.is_cpu and not tensor.requires_grad and has_memory(tensor)
 
 
+def pace(tensor: Tensor) -> int:
+    """After how many steps a loop asks how it stands, by what asking costs on the tensor's device:
+    elsewhere than on the CPU it waits there for all that was begun."""
+    return PACES.get(tensor.device.type, _FAR_PACE)
+
+
+PACES = {"cpu": 1}
+_FAR_PACE = 4
+"""Steps that may turn out to have been too many, three at most, against waiting at each."""
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Within it autocast is off: in half precision a sum of many small steps has three digits."""
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else _AS_IT_IS

@@ -16,6 +16,7 @@ from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK
 from toreqprop.solution import State
+from toreqprop.tracing import pace
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,8 @@ def row_norms(values: Tensor) -> Tensor:
     """Euclidean norm of each sample of one layer, (batch,), in double precision."""
     rows = in_order(values).flatten(1)
     exact = HIGHER.get(values.dtype, values.dtype)
-    if exact == values.dtype or values.is_complex() or torch.compiler.is_compiling():
+    unread = pace(values) > 1 or torch.compiler.is_compiling()
+    if exact == values.dtype or values.is_complex() or unread:
         return torch.linalg.vector_norm(rows, dim=1, dtype=exact)
     # Summing up in double precision takes five times as long: only where squares leave the range.
     norms = torch.linalg.vector_norm(rows, dim=1).to(exact)
@@ -379,8 +381,11 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
 
 
 def _activity_floor(state: State) -> Tensor:
+    like = state[0]
     norms = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
-    return torch.tensor(norms, dtype=torch.float64, device=state[0].device)
+    # Filled in where they are: to bring a list to a device makes it wait at every step.
+    parts = [torch.full((1,), n, dtype=torch.float64, device=like.device) for n in norms]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _check_parts(field: VectorField, x: Tensor, params: Params) -> None:

@@ -30,7 +30,7 @@ from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.passes import Passes
-from toreqprop.tracing import has_memory, is_plain, without_graph
+from toreqprop.tracing import has_memory, is_plain, pace, without_graph
 
 if TYPE_CHECKING:
     from toreqprop.kernels.chain import Chain
@@ -206,7 +206,8 @@ def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
         share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        moved = not is_nothing(direction) and bool(direction.any())
+        # A push of zeros is as right as none: not worth waiting for a device to tell them apart.
+        moved = not is_nothing(direction) and (pace(direction) > 1 or bool(direction.any()))
         found.append(share * direction if moved else None)
     return found
 
