@@ -118,7 +118,7 @@ class System:
         """For each sample and layer, (batch, layers): what a residual is relative to, and the size
         of what is rounded in it."""
         size = layer_norms(image)
-        return torch.maximum(size, _activity_floor(image)), size
+        return _active(size, image), size
 
     def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
         """Every layer moves."""
@@ -260,8 +260,7 @@ class PairSystem:
         count = len(image) // 2
         size = layer_norms(image)
         center, shift = size[:, :count], size[:, count:]
-        floor = _activity_floor(image[:count])
-        scale = torch.cat([torch.maximum(center, floor), NUDGE_SLACK * shift], 1)
+        scale = torch.cat([_active(center, image[:count]), NUDGE_SLACK * shift], 1)
         if self.system.field.pairs:
             return scale, size
         # The difference was taken in double precision, of numbers as large as the center.
@@ -380,12 +379,13 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.dim() - 1))
 
 
-def _activity_floor(state: State) -> Tensor:
-    like = state[0]
-    norms = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
+def _active(size: Tensor, state: State) -> Tensor:
+    """Norms (batch, layers), or what counts as activity where they are less."""
+    floors = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
+    if len(floors) == 1:
+        return size.clamp_min(floors[0])
     # Filled in where they are: to bring a list to a device makes it wait at every step.
-    parts = [torch.full((1,), n, dtype=torch.float64, device=like.device) for n in norms]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.maximum(size, torch.cat([size.new_full((1,), floor) for floor in floors]))
 
 
 def _check_parts(field: VectorField, x: Tensor, params: Params) -> None:
