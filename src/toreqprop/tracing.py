@@ -82,6 +82,17 @@ def all_plain(tensors: Iterable[Tensor]) -> bool:
 _SERVED = {torch.float32, torch.float64}
 
 
+def pace(tensor: Tensor) -> int:
+    """After how many steps a loop asks how it stands, by what asking costs on the tensor's device:
+    elsewhere than on the CPU it waits there for all that was begun."""
+    return PACES.get(tensor.device.type, _FAR_PACE)
+
+
+PACES = {"cpu": 1}
+_FAR_PACE = 4
+"""Steps that may turn out to have been too many, three at most, against waiting at each."""
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Within it autocast is off: in half precision a sum of many small steps has three digits."""
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else _AS_IT_IS
