@@ -123,7 +123,8 @@ class System:
     def metric(self, image: State) -> Tensor:
         """The roots of the temperatures: in that norm the slope of an energy is symmetric."""
         heat = [self.field.temperature(layer) ** 0.5 for layer in range(len(image))]
-        return torch.tensor([heat], dtype=torch.float64, device=image[0].device)
+        # Filled in on the device: what is brought to it makes it wait.
+        return torch.cat([image[0].new_full((1, 1), h, dtype=torch.float64) for h in heat], 1)
 
     def hold(self, before: State, after: State, relative: Tensor, tol: float) -> State:
         """Every layer moves."""
