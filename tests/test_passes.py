@@ -83,7 +83,7 @@ def test_winners_that_a_strong_nudge_changes_are_left_to_the_general_path() -> N
     push = torch.randn_like(free.state[-1])
     for strength, mirrored in ((1e-9, True), (1.0, False)):
         found = passes.relax_pair(
-            [None, strength * push], free.state, free.memory, tol=1e-9, max_steps=200
+            [None, (push, strength)], free.state, free.memory, tol=1e-9, max_steps=200
         )
         assert (found is not None) == mirrored
 
@@ -133,7 +133,7 @@ def test_the_lowest_layer_goes_on_along_its_last_change() -> None:
     passes = Passes.of(System.bind(model.field, x, params))
     assert passes is not None
     free = passes.relax(None, tol=1e-9, max_steps=500)
-    push = [None, 1e-6 * torch.randn_like(free.state[-1])]
+    push = [None, (torch.randn_like(free.state[-1]), 1e-6)]
     exact = passes.relax_pair(push, free.state, free.memory, tol=1e-9, max_steps=500)
     assert exact is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -13,6 +13,9 @@ from torch import Tensor
 
 State = tuple[Tensor, ...]
 """The free layers of a network, one tensor of shape (batch, ...) each."""
+
+Pushes = Sequence[tuple[Tensor, float] | None]
+"""What each layer's preactivation is pushed by, and its factor; None where it is not."""
 
 
 class Status(Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -62,6 +62,35 @@ def is_plain(tensor: Tensor) -> bool:
     """Whether compiled code may take over: float32 or float64 numbers in the memory of the CPU."""
     served = tensor.dtype in (torch.float32, torch.float64)
     return served and tensor.is_cpu and not tensor.requires_grad and has_memory(tensor)
+
+
+def all_plain(tensors: Iterable[Tensor]) -> bool:
+    """`is_plain` of every tensor, all of one dtype; what they record aside."""
+    if is_traced():
+        return False
+    dtypes = set()
+    try:
+        for tensor in tensors:
+            dtypes.add(tensor.dtype)
+            if not tensor.is_cpu or not tensor.data_ptr():
+                return False
+    except RuntimeError:  # those of ``torch.func`` transforms have no memory
+        return False
+    return dtypes <= _SERVED and len(dtypes) == 1
+
+
+_SERVED = {torch.float32, torch.float64}
+
+
+def pace(tensor: Tensor) -> int:
+    """After how many steps a loop asks how it stands, by what asking costs on the tensor's device:
+    elsewhere than on the CPU it waits there for all that was begun."""
+    return PACES.get(tensor.device.type, _FAR_PACE)
+
+
+PACES = {"cpu": 1}
+_FAR_PACE = 4
+"""Steps that may turn out to have been too many, three at most, against waiting at each."""
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:

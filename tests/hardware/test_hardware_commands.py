@@ -119,8 +119,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """A recipe of one epoch, and a search of one trial for each method."""
     recipe = Recipe(hidden=6, epochs=1, batch_size=256)
     monkeypatch.setitem(methods.RECIPES, "digits", recipe)
-    monkeypatch.setattr(plan, "RATES", (0.03,))
-    monkeypatch.setattr(plan, "TIMES", (1,))
+    monkeypatch.setitem(plan.RATES, "digits", (0.03,))
+    monkeypatch.setitem(plan.TIMES, "digits", (1,))
     monkeypatch.setattr(plan, "SEARCH_SEEDS", {"digits": (100,)})
     return recipe
 
@@ -197,10 +197,10 @@ def test_every_method_is_searched_alike_and_before_it_is_tested() -> None:
         tried = {(c.fault, c.recipe) for c in own}
         assert tried == {(c.fault, c.recipe) for c in trials if c.method == plan.SEARCHED[0]}
         static = {c.recipe for c in own if not c.fault.device.moving}
-        assert len(static) == len(plan.RATES) * len(plan.TIMES)
+        assert len(static) == len(plan.RATES["digits"]) * len(plan.TIMES["digits"])
     records = {c: {"accuracy": 100 * c.recipe.learning_rate} for c in trials}
     cells = whole.cells(plan.choose(records))
-    assert {c.recipe.learning_rate for c in cells} == {max(plan.RATES)}
+    assert {c.recipe.learning_rate for c in cells} == {max(plan.RATES["digits"])}
     assert not {c.seed for c in trials} & {c.seed for c in cells}
     for fault in FAULTS:
         for method in methods.METHODS:

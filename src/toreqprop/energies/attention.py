@@ -8,7 +8,7 @@ max_length) outside the state; a shorter sequence uses its upper left corner.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +28,12 @@ from toreqprop.energies.base import (
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels import compiled_available
 from toreqprop.solution import State
+from toreqprop.tracing import all_plain, is_plain
+
+if TYPE_CHECKING:
+    from toreqprop.kernels.attention import Heads
 
 
 class EnergyAttentionParams(NamedTuple):
@@ -88,6 +93,10 @@ class AttentionEnergy(Energy):
             return super().energy_gradients(phases, weight, x, params, wants)
         query, key, bias = params
         own, heat, n = phases[0], -weight.reshape(-1, 1, 1), x.shape[1]
+        heads = compiled_heads(self.prepare(x.detach(), tuple(p.detach() for p in params)))
+        if heads is not None and is_plain(own.center) and self.heads == len(bias):
+            found = self._compiled_gradients(heads, own, -weight, heat, bias)
+            return tuple(g if want else None for g, want in zip(found, wants, strict=True))
         q, k = split_heads(own, query, self.heads), split_heads(own, key, self.heads)
         attention = softmax(q @ k.mT + bias[:, :n, :n])
         told, asked = merge_heads(attention @ k) * heat, merge_heads(attention.mT @ q) * heat
@@ -99,6 +108,17 @@ class AttentionEnergy(Energy):
             logits,
         )
         return tuple(g if want else None for g, want in zip(found, wants, strict=True))
+
+    def _compiled_gradients(
+        self, heads: Heads, own: Pair, weight: Tensor, heat: Tensor, bias: Tensor
+    ) -> tuple[Tensor, ...]:
+        both, part = heads.contrasts(own.center, own.shift, weight)
+        logits = part
+        if part.shape != bias.shape:
+            logits = torch.zeros_like(bias)
+            logits[:, : part.shape[1], : part.shape[1]] = part
+        half = len(both) // 2
+        return own.shift * heat, both[:half], both[half:], logits
 
     def rounding(self, state: State, x: Tensor, params: Params) -> State:
         query, key, _ = params
@@ -163,6 +183,18 @@ class AttentionField(VectorField):
 
     def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
         return attention_lipschitz(params, self.heads, params[0].shape[-1])
+
+
+def compiled_heads(
+    drive: Params, memory: int = 2, contraction: float | None = None
+) -> Heads | None:
+    """An energy's drive as compiled code takes it; None where it is not numbers on the CPU."""
+    x, bias, both = (t.detach().contiguous() for t in drive)
+    if not (compiled_available() and all_plain((x, bias, both))):
+        return None
+    from toreqprop.kernels.attention import Heads
+
+    return Heads(x, bias, both, memory, 1.0 if contraction is None else contraction)
 
 
 def attend(source: Signal, weights: Params, bias: Tensor, heads: int) -> Signal:

@@ -206,5 +206,5 @@ def nothing_like(state: Tensor) -> Tensor:
 
 def is_nothing(direction: Tensor) -> bool:
     """Whether these are zeros as `nothing_like` makes them: a layer that the loss does not see."""
-    alike = direction.numel() > 0 and not any(direction.stride())
-    return alike and has_memory(direction) and not bool(direction.as_strided((1,), (1,)).any())
+    alike = not any(direction.stride()) and direction.numel() > 0
+    return alike and has_memory(direction) and direction.as_strided((), ()).item() == 0

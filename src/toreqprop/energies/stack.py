@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from toreqprop import checks
 from toreqprop.energies.activations import Activation, Tanh, activated, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
-from toreqprop.energies.couplings import Coupling
+from toreqprop.energies.couplings import Coupling, LinearCoupling
 from toreqprop.energies.pairs import Signal, shift
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
@@ -74,6 +75,15 @@ class StackEnergy(Energy):
         """The first layer's drive is a constant; the couplings above must be analytic."""
         upper = [*self.couplings[1:], *(s.coupling for s in self.skips)]
         return all(a.analytic for a in self._activations()) and all(c.analytic for c in upper)
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether it is a chain of matrices and tanh units, which compiled code relaxes."""
+        return (
+            not (self.skips or self.activations)
+            and self.activation == Tanh()
+            and set(map(type, self.couplings)) == {LinearCoupling}
+        )
 
     @property
     def one_way(self) -> bool:

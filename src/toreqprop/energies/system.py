@@ -16,6 +16,7 @@ from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, TorEqPropError, UnsupportedModelError
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK
 from toreqprop.solution import State
+from toreqprop.tracing import pace
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class System:
         """For each sample and layer, (batch, layers): what a residual is relative to, and the size
         of what is rounded in it."""
         size = layer_norms(image)
-        return torch.maximum(size, _activity_floor(image)), size
+        return _active(size, image), size
 
     def metric(self, image: State) -> Tensor:
         """The roots of the temperatures: in that norm the slope of an energy is symmetric."""
@@ -264,8 +265,7 @@ class PairSystem:
         count = len(image) // 2
         size = layer_norms(image)
         center, shift = size[:, :count], size[:, count:]
-        floor = _activity_floor(image[:count])
-        scale = torch.cat([torch.maximum(center, floor), NUDGE_SLACK * shift], 1)
+        scale = torch.cat([_active(center, image[:count]), NUDGE_SLACK * shift], 1)
         if self.system.field.pairs:
             return scale, size
         # The difference was taken in double precision, of numbers as large as the center.
@@ -361,7 +361,8 @@ def row_norms(values: Tensor) -> Tensor:
     """Euclidean norm of each sample of one layer, (batch,), in double precision."""
     rows = in_order(values).flatten(1)
     exact = HIGHER.get(values.dtype, values.dtype)
-    if exact == values.dtype or values.is_complex() or torch.compiler.is_compiling():
+    unread = pace(values) > 1 or torch.compiler.is_compiling()
+    if exact == values.dtype or values.is_complex() or unread:
         return torch.linalg.vector_norm(rows, dim=1, dtype=exact)
     # Summing up in double precision takes five times as long: only where squares leave the range.
     norms = torch.linalg.vector_norm(rows, dim=1).to(exact)
@@ -398,9 +399,13 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.dim() - 1))
 
 
-def _activity_floor(state: State) -> Tensor:
-    norms = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
-    return torch.tensor(norms, dtype=torch.float64, device=state[0].device)
+def _active(size: Tensor, state: State) -> Tensor:
+    """Norms (batch, layers), or what counts as activity where they are less."""
+    floors = [ACTIVITY_FLOOR * s[0].numel() ** 0.5 for s in state]
+    if len(floors) == 1:
+        return size.clamp_min(floors[0])
+    # Filled in where they are: to bring a list to a device makes it wait at every step.
+    return torch.maximum(size, torch.cat([size.new_full((1,), floor) for floor in floors]))
 
 
 def _check_parts(field: VectorField, x: Tensor, params: Params) -> None:

@@ -31,6 +31,12 @@ def compiled_loops() -> ModuleType | None:
     return importlib.import_module("toreqprop.kernels.loops") if compiled_available() else None
 
 
+@cache
+def compiled_hebbian() -> ModuleType | None:
+    """`kernels.hebbian`, where Numba is installed."""
+    return importlib.import_module("toreqprop.kernels.hebbian") if compiled_available() else None
+
+
 def get_kernel(name: str | None) -> Kernel | None:
     """The kernel of that name; None for "torch", the general path that serves every system.
 
@@ -63,4 +69,11 @@ def _build(name: str | None) -> Kernel | None:
     return NumbaKernel()
 
 
-__all__ = ["KERNELS", "Kernel", "compiled_available", "compiled_loops", "get_kernel"]
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "compiled_available",
+    "compiled_hebbian",
+    "compiled_loops",
+    "get_kernel",
+]

@@ -11,7 +11,7 @@ more than the tolerance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from toreqprop.kernels import chain_phases as phases
 from toreqprop.kernels.base import status
 from toreqprop.kernels.products import routine
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
-from toreqprop.solution import Solution, State
+from toreqprop.solution import Pushes, Solution, State, Status
 
 RECENTRED = 2
 """How often the center may be settled anew before the general path takes over."""
@@ -44,85 +44,83 @@ class Chain:
 
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
         """Passes down and up, each sample until none of its layers changes by more than ``tol``."""
-        found = self.drive.new_empty(self._numbers())
-        begin = found.view(len(self.drive), -1) if start is None else torch.cat(start, 1)
-        residuals = np.zeros((len(self.drive), 2))
-        steps, good, finite = phases.relax(
-            routine(self.drive.dtype), self.drive.numpy(), begin.numpy(), start is not None,
-            *self._given(), self.memory, (tol, *self._floors()), max_steps, found.numpy(),
-            residuals,
+        begin = () if start is None else tuple(s.detach().contiguous() for s in start)
+        found, residual = self._layers(), self._residual()
+        steps, good, finite, layer = phases.relax(
+            routine(self.drive.dtype), self.drive.numpy(), _at(begin), *self._given(),
+            self.memory, (tol, *_floors(self.drive.dtype)), max_steps, _at(found), residual.numpy(),
         )  # fmt: skip
-        return self._solution(found, steps, good, finite, residuals)
+        return _solution(found, steps, good, finite, layer, residual)
 
     def relax_pair(
-        self, pushes: list[Tensor | None], free: State, *, tol: float, max_steps: int
+        self,
+        pushes: Pushes,
+        free: State,
+        memory: tuple[Tensor, ...] = (),
+        *,
+        tol: float,
+        max_steps: int,
     ) -> Solution | None:
         """Both phases under opposite ``pushes`` of preactivations, from the free equilibrium.
 
         None where the center has to move again and again, at a tolerance below the square of the
         nudge: relaxing both together, as the general path does, is faster then.
         """
-        batch, numbers = len(self.drive), self._numbers()
-        push, found = (
-            self.drive.new_empty(batch, numbers // batch),
-            self.drive.new_empty(2, numbers),
+        free = tuple(s.contiguous() for s in free)
+        forces = tuple(
+            s if p is None else p[0].contiguous() for p, s in zip(pushes, free, strict=True)
         )
-        for part, own in zip(push.split_with_sizes(self.widths(), 1), pushes, strict=True):
-            if own is not None:
-                part.copy_(own)
-        residuals = np.zeros((len(self.drive), 2))
-        halves, good, finite, restless = phases.relax_pair(
-            routine(self.drive.dtype), self.drive.numpy(), push.numpy(),
-            np.array([own is not None for own in pushes]), torch.cat(free, 1).numpy(),
-            *self._given(), self.memory, (tol, *self._floors(), NUDGE_SLACK), DRIFT, RECENTRED,
-            max_steps, found.numpy(), residuals,
+        shares = np.array([0.0 if push is None else push[1] for push in pushes])
+        center, shift, residual = self._layers(), self._layers(), self._residual()
+        moved = np.zeros((len(free), 2))
+        halves, good, finite, layer, restless = phases.relax_pair(
+            routine(self.drive.dtype), self.drive.numpy(), _at(forces), shares, _at(free),
+            *self._given(), self.memory, (tol, *_floors(self.drive.dtype), NUDGE_SLACK), DRIFT,
+            RECENTRED, max_steps, _at(center + shift).reshape(2, -1), residual.numpy(), moved,
         )  # fmt: skip
         if restless:
             return None
-        both = self._solution(found[0], (halves + 1) // 2, good, finite, residuals)
-        return both.but(shift=self._parts(found[1]))
-
-    def widths(self) -> list[int]:
-        """Neurons of each layer."""
-        return [self.drive.shape[1], *(len(w) for w in self.weights)]
+        both = _solution(center, (halves + 1) // 2, good, finite, layer, residual)
+        return both.but(shift=shift, changes=tuple(map(tuple, moved.tolist())))
 
     def _given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Addresses of the weights, biases (that of the first layer is in its drive), columns of
-        the layers, feedback."""
-        bias = torch.cat([self.drive.new_zeros(self.drive.shape[1]), *self.biases])
-        places = np.array([w.data_ptr() for w in self.weights], np.int64)
-        return places, bias.numpy(), _bounds(tuple(self.widths())), float(self.feedback)
+        """Where weights and biases are, columns of the layers, feedback."""
+        widths = (self.drive.shape[1], *(len(b) for b in self.biases))
+        return _at(self.weights), _at(self.biases), _bounds(widths), self.feedback
 
-    def _floors(self) -> tuple[float, float]:
-        """What rounding leaves of a residual; the least activity of a neuron it is relative to."""
-        return ROUNDING_FLOOR * torch.finfo(self.drive.dtype).eps, ACTIVITY_FLOOR
+    def _layers(self) -> State:
+        """Room for a state."""
+        batch, dtype = len(self.drive), self.drive.dtype
+        upper = [torch.empty(batch, len(b), dtype=dtype) for b in self.biases]
+        return (torch.empty_like(self.drive), *upper)
 
-    def _numbers(self) -> int:
-        """Of all layers and samples."""
-        return len(self.drive) * sum(self.widths())
+    def _residual(self) -> Tensor:
+        return torch.from_numpy(np.zeros(len(self.drive)))
 
-    def _parts(self, blocks: Tensor) -> State:
-        """The layers, one block of memory each."""
-        batch, widths = len(self.drive), self.widths()
-        parts = blocks.split_with_sizes([batch * width for width in widths])
-        return tuple(part.view(batch, width) for part, width in zip(parts, widths, strict=True))
 
-    def _solution(
-        self, blocks: Tensor, steps: int, good: bool, finite: bool, residuals: np.ndarray
-    ) -> Solution:
-        """The solution, from the residual and the worst layer of each sample."""
-        layer = None
-        if not (good and finite):
-            worst = int(np.nan_to_num(residuals[:, 0], nan=np.inf).argmax())
-            layer = int(residuals[worst, 1])
-        return unchecked(
-            Solution,
-            state=self._parts(blocks),
-            steps=steps,
-            residual=torch.from_numpy(residuals[:, 0].copy()),
-            status=status(good and finite, finite),
-            layer=layer,
-        )
+def _at(tensors: State) -> np.ndarray:
+    """The addresses of tensors without gaps."""
+    return np.array([t.data_ptr() for t in tensors], np.int64)
+
+
+def _solution(
+    state: State, steps: int, good: bool, finite: bool, layer: int, residual: Tensor
+) -> Solution:
+    ended = status(good and finite, finite)
+    return unchecked(
+        Solution,
+        state=state,
+        steps=steps,
+        residual=residual,
+        status=ended,
+        layer=None if ended is Status.CONVERGED else layer,
+    )
+
+
+@cache
+def _floors(dtype: torch.dtype) -> tuple[float, float]:
+    """What rounding leaves of a residual; the least activity of a neuron it is relative to."""
+    return ROUNDING_FLOOR * torch.finfo(dtype).eps, ACTIVITY_FLOOR
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ import numpy as np
 
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy, _pair_image, tanh
+from toreqprop.kernels.products import numbers_at
 from toreqprop.kernels.vectors import dot, squares
 
 
@@ -32,12 +33,31 @@ def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyp
 
 
 @compiled
-def keep(row, bounds, place, batch, out):  # type: ignore[no-untyped-def]
-    """Write a sample to its ``place`` in ``out``, where every layer is a block of its own."""
+def part_of(row, places, bounds, layer, sample):  # type: ignore[no-untyped-def]
+    """A sample's part of one layer, whose numbers, of the type of ``row``, begin at an address."""
+    width = bounds[layer + 1] - bounds[layer]
+    return numbers_at(places[layer] + sample * width * row.itemsize, width, row)
+
+
+@compiled
+def keep(row, bounds, sample, places):  # type: ignore[no-untyped-def]
+    """Write a sample to where it belongs in each layer, which begin at ``places``."""
     for layer in range(bounds.shape[0] - 1):
         a, b = bounds[layer], bounds[layer + 1]
-        at = batch * a + place * (b - a)
-        _copy(row[a:b], out[at : at + b - a])
+        _copy(row[a:b], part_of(row, places, bounds, layer, sample))
+
+
+@compiled
+def _keep_pair(middle, shift, bounds, sample, free, places, moved):  # type: ignore[no-untyped-def]
+    """Both phases of a sample; and the squares of how far they are from ``free`` and apart are
+    added to ``moved`` (layers, 2)."""
+    keep(middle, bounds, sample, places[0])
+    keep(shift, bounds, sample, places[1])
+    for layer in range(bounds.shape[0] - 1):
+        a, b = bounds[layer], bounds[layer + 1]
+        before = part_of(middle, free, bounds, layer, sample)
+        moved[layer, 0] += squares(middle[a:b], before)[0]
+        moved[layer, 1] += squares(shift[a:b], shift[a:b])[1]
 
 
 @compiled
@@ -141,7 +161,7 @@ def extrapolate(  # type: ignore[no-untyped-def]
 @compiled
 def advance(  # type: ignore[no-untyped-def]
     images, products, gaps, slot, state, up, heat, bounds, constants, final, rows, ledger, done,
-    result,
+    places,
 ):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
@@ -150,7 +170,7 @@ def advance(  # type: ignore[no-untyped-def]
     samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants
-    layers, slots, batch = bounds.shape[0] - 1, images.shape[0], images.shape[1]
+    layers, slots = bounds.shape[0] - 1, images.shape[0]
     weights, table = np.zeros(slots), np.zeros((slots, slots))
     remaining, finite = 0, True
     for i in range(rows):
@@ -168,7 +188,7 @@ def advance(  # type: ignore[no-untyped-def]
         finite = finite and math.isfinite(change)
         done[i] = change <= tol
         if done[i] or final or not finite:
-            keep(image, bounds, int(own[0]), batch, result)
+            keep(image, bounds, int(own[0]), places)
             continue
         remaining += 1
         if layers > 1:
@@ -178,7 +198,7 @@ def advance(  # type: ignore[no-untyped-def]
     if not finite:
         for i in range(rows):
             if not done[i]:
-                keep(images[slot, i], bounds, int(ledger[i, 0]), batch, result)
+                keep(images[slot, i], bounds, int(ledger[i, 0]), places)
     return remaining, finite
 
 
@@ -269,7 +289,7 @@ _TINY = 1e-30
 @compiled
 def balance(  # type: ignore[no-untyped-def]
     downwards, accelerated, fresh, middle, shift, center, up, down, push, pushed, strength, heat,
-    bounds, constants, final, rows, ledger, changes, curves, done, results,
+    bounds, constants, final, rows, ledger, changes, curves, done, free, places, moved,
 ):  # fmt: skip
     """After half a pass from ``shift`` to ``fresh``: scaled, what has converged, the next start.
 
@@ -277,11 +297,12 @@ def balance(  # type: ignore[no-untyped-def]
     scaled with it. ``changes`` (samples, layers) has the last change of each layer, ``curves``
     (samples, layers) what `_against` found, negative where it has not been asked. A sample's
     residual is its largest last change, or, where that is small enough, how far its center has
-    drifted. Columns of ``ledger``: place among all, residual, layer. Returns how many samples
-    go on, whether all is finite, and the largest drift.
+    drifted. Columns of ``ledger``: place among all, residual, layer; ``free``, ``places`` and
+    ``moved`` are those of `_keep_pair`. Returns how many samples go on, whether all is finite, and
+    the largest drift.
     """
     tol, rounding, floor, slack = constants
-    layers, batch = bounds.shape[0] - 1, fresh.shape[0]
+    layers = bounds.shape[0] - 1
     own, joint, force = np.zeros(layers), np.zeros(layers), np.zeros(layers)
     factors, work = np.ones(layers), np.empty(fresh.shape[1], fresh.dtype)
     remaining, finite, drifted = 0, True, 0.0
@@ -347,8 +368,7 @@ def balance(  # type: ignore[no-untyped-def]
         good = ledger[i, 1] <= tol
         if good or final or not finite:
             done[i] = good
-            keep(middle[i], bounds, int(ledger[i, 0]), batch, results[0])
-            keep(fresh[i], bounds, int(ledger[i, 0]), batch, results[1])
+            _keep_pair(middle[i], fresh[i], bounds, int(ledger[i, 0]), free, places, moved)
             continue
         remaining += 1
         drifted = max(drifted, drift)
@@ -356,6 +376,5 @@ def balance(  # type: ignore[no-untyped-def]
     if not finite:
         for i in range(rows):
             if not done[i]:
-                keep(middle[i], bounds, int(ledger[i, 0]), batch, results[0])
-                keep(fresh[i], bounds, int(ledger[i, 0]), batch, results[1])
+                _keep_pair(middle[i], fresh[i], bounds, int(ledger[i, 0]), free, places, moved)
     return remaining, finite, drifted

@@ -1,18 +1,26 @@
 """Both phases of a stack of dense layers, whole: passes down and up with their matrix products.
 
 A row of an array is a sample with all its layers side by side; layer l has the columns
-``bounds[l]:bounds[l + 1]``; in results every layer is a block of its own. ``weights`` are
-addresses of matrices (above, below) in rows.
+``bounds[l]:bounds[l + 1]``. What comes and goes has every layer in memory of its own, and is given
+by the addresses where the layers begin, so that nothing is copied around a call: ``weights`` are
+matrices (above, below) in rows, ``biases`` those of the same layers.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.chain_loops import advance, balance, extrapolate, settle, settle_shift
+from toreqprop.kernels.chain_loops import (
+    advance,
+    balance,
+    extrapolate,
+    part_of,
+    settle,
+    settle_shift,
+)
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy
-from toreqprop.kernels.products import product
+from toreqprop.kernels.products import numbers_at, product
 
 PACKED = 0.75
 """Samples still relaxing are packed together where they are at most this part of those that are
@@ -74,16 +82,36 @@ def _packed(done, rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _side_by_side(places, bounds, batch, out):  # type: ignore[no-untyped-def]
+    """Layers in memory of their own, written next to each other."""
+    for layer in range(bounds.shape[0] - 1):
+        a, b = bounds[layer], bounds[layer + 1]
+        for i in range(batch):
+            _copy(part_of(out[i], places, bounds, layer, i), out[i, a:b])
+
+
+@compiled
+def _biases(places, bounds, like):  # type: ignore[no-untyped-def]
+    """Of all layers side by side; that of the first is in its drive."""
+    found = np.zeros(bounds[-1], like.dtype)
+    for layer in range(1, bounds.shape[0] - 1):
+        a, b = bounds[layer], bounds[layer + 1]
+        _copy(numbers_at(places[layer - 1], b - a, like), found[a:b])
+    return found
+
+
+@compiled
 def relax(  # type: ignore[no-untyped-def]
-    gemm, drive, start, started, weights, bias, bounds, feedback, memory, constants, max_steps,
-    found, residuals,
+    gemm, drive, start, weights, biases, bounds, feedback, memory, constants, max_steps, places,
+    residuals,
 ):  # fmt: skip
-    """One phase, from ``start`` or from a way up; into ``found`` and ``residuals`` (batch, 2).
+    """One phase, from ``start`` or, where that is empty, from a way up; to ``places`` and
+    ``residuals``.
 
     A pass writes its images and products into the slot of its turn. Without ``memory`` the next
     starts there; with it, from the shares of the last few whose residuals cancel best (Anderson),
     and products, being linear, are mixed alike. Returns passes, whether all samples have converged,
-    and whether all is finite.
+    whether all is finite, and the layer with the largest residual.
     """
     batch, total = drive.shape[0], bounds[-1]
     top, slots, turn = bounds.shape[0] - 2, 1 + memory, 0
@@ -92,20 +120,20 @@ def relax(  # type: ignore[no-untyped-def]
     gaps = np.empty((slots, batch if memory else 0, total), drive.dtype)
     space = np.empty((3, batch, total), drive.dtype)
     state, up, down = space[0], space[1], space[2]
+    bias = _biases(biases, bounds, drive)
     ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
     heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
         _copy(drive[i], up[i, : bounds[1]])
+    if start.shape[0]:
+        _side_by_side(start, bounds, batch, state)
     for layer in range(top + 1):
         if layer > 0:
             _rise(gemm, state, weights, bounds, layer, batch, up)
-        if not started:
+        if start.shape[0] == 0:
             settle(up, down, bias, _place(bounds, layer), 0.0, batch, state)
-        else:
-            a, b = bounds[layer], bounds[layer + 1]
-            for i in range(batch):
-                _copy(start[i, a:b], state[i, a:b])
+    worst = 0
     steps, rows, remaining, finite = 0, batch, batch, True
     while remaining > 0 and finite and steps < max_steps:
         if remaining <= PACKED * rows:
@@ -132,44 +160,62 @@ def relax(  # type: ignore[no-untyped-def]
         steps += 1
         remaining, finite = advance(
             images, products, gaps, turn, state, up, heat, bounds, constants, steps == max_steps,
-            rows, ledger, done, found,
+            rows, ledger, done, places,
         )  # fmt: skip
-        _report(ledger, rows, residuals)
+        worst = _report(ledger, rows, residuals)
         turn = (turn + 1) % slots
-    return steps, done[:rows].all(), finite
+    return steps, done[:rows].all(), finite, worst
 
 
 @compiled
 def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
+    """The residuals of those still computed, and the layer of the largest."""
+    largest, layer = -1.0, 0
     for i in range(rows):
-        at = int(ledger[i, 0])
-        residuals[at, 0], residuals[at, 1] = ledger[i, 1], ledger[i, 2]
+        residuals[int(ledger[i, 0])] = ledger[i, 1]
+        if not ledger[i, 1] <= largest:  # also true for NaN, which must not hide
+            largest, layer = ledger[i, 1], int(ledger[i, 2])
+            if not largest <= np.inf:
+                largest = np.inf
+    return layer
 
 
 @compiled
 def relax_pair(  # type: ignore[no-untyped-def]
-    gemm, drive, push, pushed, center, weights, bias, bounds, feedback, memory, constants,
-    drift_at, recentred_most, max_steps, found, residuals,
+    gemm, drive, pushes, shares, free, weights, biases, bounds, feedback, memory, constants,
+    drift_at, recentred_most, max_steps, places, residuals, moved,
 ):  # fmt: skip
-    """Both phases under ``push`` and its opposite, around ``center``; into ``found`` (2,
-    numbers), their mean and half their difference, and ``residuals``.
+    """Both phases under ``pushes``, each times its share, and their opposites, around the ``free``
+    equilibrium; to ``places`` (2, layers), their mean and half their difference, ``residuals``, and
+    ``moved`` (layers, 2), norms over the batch of how far the mean is from ``free``, and of the
+    shift. A share of zero is a layer that is not pushed.
 
     Half passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
     layer's shift is then scaled so that together they make the energy smallest: without, each
     pass adds only the next term of a geometric series. A shift that has not settled after `SCALED`
     of them is one of many layers near the edge of stability: from there on passes are extrapolated,
     as in a free phase. Either only proposes where the next half pass begins; what ends the phase is
-    what that changes. ``center`` and ``push`` are written to.
-    Returns half passes, whether all have converged, whether all is finite, and whether the center
+    what that changes. Returns half passes, whether all have
+    converged, whether all is finite, the layer with the largest residual, and whether the center
     had to move more often than ``recentred_most``.
     """
-    tol = constants[0]
-    batch, total = center.shape
+    tol, worst = constants[0], 0
+    batch, total = drive.shape[0], bounds[-1]
     top = bounds.shape[0] - 2
-    nothing = np.zeros((2, batch, total), push.dtype)
-    space = np.empty((3, batch, total), push.dtype)
+    nothing = np.zeros((2, batch, total), drive.dtype)
+    space = np.empty((5, batch, total), drive.dtype)
     up, shift = nothing[0], nothing[1]
-    down, fresh, middle = space[0], space[1], space[2]
+    down, fresh, middle, center, push = space[0], space[1], space[2], space[3], space[4]
+    bias, pushed = _biases(biases, bounds, drive), shares != 0
+    _side_by_side(free, bounds, batch, center)
+    for layer in range(top + 1):
+        if pushed[layer]:
+            a, b = bounds[layer], bounds[layer + 1]
+            share = drive.dtype.type(shares[layer])
+            for i in range(batch):
+                given = part_of(push[i], pushes, bounds, layer, i)
+                for j in range(given.shape[0]):
+                    push[i, a + j] = share * given[j]
     image, heat = center, _temperatures(top, feedback)
     ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
     slots, turn, past = 1 + memory, 0, np.empty((0, batch, total), push.dtype)
@@ -215,9 +261,9 @@ def relax_pair(  # type: ignore[no-untyped-def]
         remaining, finite, drift = balance(
             downwards, memory > 0 and top > 0 and halves <= SCALED, fresh, middle, shift, center,
             up, down, push, pushed, feedback, heat, bounds, constants, halves == 2 * max_steps,
-            rows, ledger, changes, curves, done, found,
+            rows, ledger, changes, curves, done, free, places, moved,
         )  # fmt: skip
-        _report(ledger, rows, residuals)
+        worst = _report(ledger, rows, residuals)
         if memory and top and halves >= SCALED and halves % 2 == 0:
             if halves == SCALED:
                 past = np.empty((1 + 3 * slots, batch, total), push.dtype)
@@ -228,14 +274,16 @@ def relax_pair(  # type: ignore[no-untyped-def]
         if remaining > 0 and drift > drift_at * tol:
             recentred += 1
             if recentred > recentred_most:
-                return halves, False, finite, True
+                return halves, False, finite, worst, True
             ledger[:, 3] = 0  # what passes around another center did tells nothing
             if recentred == 1:
-                image = np.empty((batch, total), push.dtype)
+                image = np.empty((batch, total), drive.dtype)
             _recentre(
                 gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
             )
-    return halves, done[:rows].all(), finite, False
+    for layer in range(top + 1):
+        moved[layer, 0], moved[layer, 1] = np.sqrt(moved[layer, 0]), np.sqrt(moved[layer, 1])
+    return halves, done[:rows].all(), finite, worst, False
 
 
 @compiled

@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from toreqprop.kernels.compiling import compiled
@@ -45,11 +47,16 @@ def _address(dtype: torch.dtype) -> int:
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
-def routine(dtype: torch.dtype) -> Routine:
-    """The routine for one caller: the memory of its arguments is not shared."""
+@cache
+def _constants(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """One and zero; the letters of what is as it is, and of what is transposed."""
     factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
-    letters = np.frombuffer(b"NT", np.uint8).copy()
-    return Routine(_address(dtype), np.zeros(6, np.int32), factors, letters)
+    return factors, np.frombuffer(b"NT", np.uint8).copy()
+
+
+def routine(dtype: torch.dtype) -> Routine:
+    """The routine for one caller: memory that is written to is not shared."""
+    return Routine(_address(dtype), np.zeros(6, np.int32), *_constants(dtype))
 
 
 @intrinsic
@@ -68,6 +75,47 @@ def _call(typing, address, arguments):  # type: ignore[no-untyped-def]
     return signature, codegen
 
 
+@intrinsic
+def _pointer(typing, address):  # type: ignore[no-untyped-def]
+    """A number as a pointer."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), codegen
+
+
+@compiled
+def numbers_at(address, count, like):  # type: ignore[no-untyped-def]
+    """``count`` numbers at an address, of the type that those in the array ``like`` have."""
+    return numba.carray(_pointer(address), (count,), like.dtype)
+
+
+@compiled
+def multiply(gemm, places, sizes, strides, turned, add=False):  # type: ignore[no-untyped-def]
+    """``C ← A·B``, or that added to C, of matrices in rows, at the three addresses ``places``.
+
+    ``sizes`` are the rows of C, the length of its sums and its columns; ``strides`` from one row to
+    the next of A, B and C as they lie in memory; ``turned`` says of A and B whether what lies there
+    is their transpose.
+    """
+    address, numbers, factors, letters = gemm
+    left, right, out = places
+    rows, inner, columns = sizes
+    numbers[0], numbers[1], numbers[2] = columns, rows, inner
+    numbers[3], numbers[4], numbers[5] = strides[1], strides[0], strides[2]
+    first, one, letter = numbers.ctypes.data, factors.ctypes.data, letters.ctypes.data
+    # In columns, as the routine counts, it is Cᵀ = Bᵀ·Aᵀ.
+    _call(
+        address,
+        (
+            letter + (1 if turned[1] else 0), letter + (1 if turned[0] else 0),
+            first, first + 4, first + 8, one, right, first + 12, left, first + 16,
+            one if add else one + factors.itemsize, out, first + 20,
+        ),
+    )  # fmt: skip
+
+
 @compiled
 def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-def]
     """``out ← left·W`` or ``left·Wᵀ`` of the first ``rows``, W (out, in) in rows at the address
@@ -76,20 +124,20 @@ def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-d
     ``places`` are the first columns of ``left`` and ``out``, the numbers of rows and columns of W,
     and whether W is transposed, which goes up.
     """
-    address, sizes, factors, letters = gemm
     source, target, height, width, rising = places
     inner, outer = (width, height) if rising else (height, width)
-    item = left.itemsize
-    sizes[0], sizes[1], sizes[2] = outer, rows, inner
-    sizes[3], sizes[4], sizes[5] = width, left.shape[1], out.shape[1]
-    first, one, letter = sizes.ctypes.data, factors.ctypes.data, letters.ctypes.data
-    # In columns, as the routine counts, it is outᵀ = W'·leftᵀ.
-    _call(
-        address,
-        (
-            letter + (1 if rising else 0), letter, first, first + 4, first + 8,
-            one, weight, first + 12,
-            left.ctypes.data + source * item, first + 16,
-            one + item, out.ctypes.data + target * item, first + 20,
-        ),
-    )  # fmt: skip
+    start = (
+        left.ctypes.data + source * left.itemsize,
+        weight,
+        out.ctypes.data + target * out.itemsize,
+    )
+    strides = left.shape[1], width, out.shape[1]
+    multiply(gemm, start, (rows, inner, outer), strides, (False, rising))
+
+
+@compiled
+def outer_product(gemm, left, right, add, out):  # type: ignore[no-untyped-def]
+    """``out ← leftᵀ·right``, or that added to it; rows are samples."""
+    (rows, height), width = left.shape, right.shape[1]
+    places = left.ctypes.data, right.ctypes.data, out.ctypes.data
+    multiply(gemm, places, (height, rows, width), (height, width, width), (True, False), add)

@@ -164,7 +164,8 @@ class HopfieldMLP(EquilibriumModel):
         return state[-1] if self.readout is None else self.readout(self.gain * state[-1])
 
     def check_input(self, x: Tensor) -> None:
-        check_batch(x, self.sizes[0], next(self.parameters()).dtype)
+        first: Any = self.layers[0]  # asking for all parameters takes longer
+        check_batch(x, self.sizes[0], first.weight.dtype)
 
     @classmethod
     def for_rows(

@@ -14,6 +14,7 @@ from toreqprop import checks
 from toreqprop.energies.system import System, check_state, layer_norms, per_sample
 from toreqprop.kernels.reference import ROUNDING_FLOOR
 from toreqprop.solution import Solution, State, Status
+from toreqprop.solvers.watch import Watch
 
 
 @runtime_checkable
@@ -188,9 +189,9 @@ def iterate(
     factor = system.contraction if solver.plain and system.layers(start) == 1 else None
     factor = 1.0 if factor is None else factor
     done = torch.zeros(start[0].shape[0], dtype=torch.bool, device=start[0].device)
-    kept: tuple[State, Tensor] | None = None
-    status = Status.MAX_STEPS
-    for steps in range(1, solver.max_steps + 1):
+    kept: tuple[State, Tensor, Tensor] | None = None
+    watch = Watch(start[0], solver.max_steps, closely=trace is not None)
+    for _ in range(solver.max_steps):
         image = solver.evaluate(system, state)
         gap = layer_norms(tuple(a - b for a, b in zip(image, state, strict=True)))
         scale, size = system.sizes(image)
@@ -198,26 +199,23 @@ def iterate(
         still = (gap <= rounding * size) & torch.isfinite(gap)
         relative = torch.where(still, 0.0, factor * gap / scale)
         if kept is not None:
-            image = _where(done, kept[0], image)
-            relative = torch.where(done.unsqueeze(1), kept[1], relative)
+            image = _where(kept[2], kept[0], image)
+            relative = torch.where(kept[2].unsqueeze(1), kept[1], relative)
         if trace is not None:
             trace.record(system, state, image, relative.amax(1))
         done = done | (relative <= solver.tol).all(1)
-        if bool(done.all()):
-            status = Status.CONVERGED
+        if watch.over(done, gap):
             break
-        if not bool(torch.isfinite(gap).all()):
-            status = Status.DIVERGED
-            break
-        if bool(done.any()):
-            kept = (image, relative)
-        if steps < solver.max_steps:
+        frozen = watch.frozen(done)
+        if frozen is not None:
+            kept = (image, relative, frozen)
+        if watch.steps < solver.max_steps:
             before = state
             state, memory = solver.step(system, state, image, memory)
             state = system.hold(before, state, relative, solver.tol)
-            if kept is not None:
-                state = _where(done, before, state)
-    layer = None
+            if frozen is not None:
+                state = _where(frozen, before, state)
+    layer, status = None, watch.status
     if status is Status.MAX_STEPS and before is not None:
         following, _ = solver.step(system, state, image, memory)
         if swings(before, state, following, ~done):
@@ -226,7 +224,7 @@ def iterate(
         layer = int(relative.nan_to_num(torch.inf).amax(0).argmax()) % system.layers(image)
     result = image
     return Solution(
-        image, steps, relative.amax(1), status, layer=layer, memory=state if remember else (),
+        image, watch.steps, relative.amax(1), status, layer=layer, memory=state if remember else (),
         bound=lambda: system.error_bound(result),
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ it is more than the tolerance, the general path takes over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,9 @@ from toreqprop.energies.couplings.ways import Trail, Ways
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import System, in_order, per_sample
 from toreqprop.kernels.reference import NUDGE_SLACK
-from toreqprop.solution import Solution, State, Status
+from toreqprop.solution import Pushes, Solution, State, Status
 from toreqprop.solvers.pass_steps import Steps, steps_of
+from toreqprop.solvers.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Passes:
             self._settle(work, layer)
             if start is not None:
                 work.state[layer] = start[layer]
-        kept = _Kept(len(self.drive), tol)
+        kept = _Kept(self.drive, tol, max_steps)
         for step in range(max_steps):
             before = work.state[: self.top]
             for layer in reversed(range(self.top)):
@@ -93,7 +93,7 @@ class Passes:
 
     def relax_pair(
         self,
-        pushes: Sequence[Tensor | None],
+        pushes: Pushes,
         free: State,
         memory: tuple[Tensor, ...],
         *,
@@ -107,13 +107,13 @@ class Passes:
         work = _Work(count)
         work.trails = trails
         work.moved = [tuple(torch.zeros_like(t) for t in trail) for trail in trails]
-        work.pushes = list(pushes)
+        work.pushes = [None if push is None else push[1] * push[0] for push in pushes]
         if work.pushes[self.top] is None:
             work.pushes[self.top] = torch.zeros_like(free[self.top])
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
         work.around = list(around)
         self._swing(work, self.top)
-        kept = _Kept(len(self.drive), tol)
+        kept = _Kept(self.drive, tol, max_steps)
         for _ in range(max_steps):
             before = work.state[: self.top]
             for layer in reversed(range(self.top)):
@@ -130,14 +130,14 @@ class Passes:
         halves, moves = found[:count], found[count : 2 * count]
         if kept.status is not Status.CONVERGED:
             return kept.solution(free, shift=tuple(halves))
-        middles = []
+        middles, drifts = [], []
         for layer in range(count):
             steps = self.steps[layer]
             middles.append(steps.middle(around[layer], moves[layer], halves[layer]))
-            drift = steps.residual(middles[-1], free[layer])
-            if not bool((drift <= tol).all()):
-                return None
-        if not self._mirrored(trails, found[2 * count :], tol):
+            drifts.append(steps.residual(middles[-1], free[layer]))
+        if not bool((torch.stack(drifts) <= tol).all()) or not self._mirrored(
+            trails, found[2 * count :], tol
+        ):
             return None
         known = tuple(t for trail in trails for t in trail)
         return kept.solution(tuple(middles), shift=tuple(halves), memory=known)
@@ -248,41 +248,58 @@ class _Work:
 class _Kept:
     """Each sample as it was when it had settled, and how it all ended."""
 
-    def __init__(self, batch: int, tol: float) -> None:
-        self.tol, self.steps, self.status = tol, 0, Status.MAX_STEPS
-        self.layer: int | None = None
-        self.residual = self.worst = torch.full((batch,), torch.inf, dtype=torch.float64)
+    def __init__(self, like: Tensor, tol: float, most: int) -> None:
+        self.tol, self.watch = tol, Watch(like, most)
+        self.residual = torch.full((len(like),), torch.inf, dtype=torch.float64, device=like.device)
+        self.worst, self.relative = self.residual, self.residual.unsqueeze(0)
         self.rows: Tensor | None = None
         self.stored: Tensor | None = None
         self.found: list[Tensor] = []
 
+    @property
+    def status(self) -> Status:
+        return self.watch.status
+
     def take(self, work: _Work, gaps: list[Tensor], may_end: bool) -> bool:
         """Set aside what has settled, and say whether that is all; gaps (batch,) by layer."""
-        self.steps += 1
-        relative = torch.stack(gaps)
-        self.worst = relative.amax(0)
+        self.relative = torch.stack(gaps)
+        self.worst = self.relative.amax(0)
         good = self.worst <= self.tol if may_end else torch.zeros_like(self.worst, dtype=torch.bool)
-        open_ = ~good if self.stored is None else ~(good | self.stored)
-        left = int(open_.sum())
-        if left == 0:
-            self.status, self.layer = Status.CONVERGED, None
-            return True
-        self.layer = int(relative.nan_to_num(torch.inf).amax(1).argmax())
-        if not bool(torch.isfinite(self.worst).all()):
-            self.status = Status.DIVERGED
-            return True
-        if left < len(open_):
+        done = good if self.stored is None else good | self.stored
+        over = self.watch.over(done, self.worst)
+        if self.watch.pace > 1:
+            self._merge(work)
+            self.stored = self.watch.frozen(done)
+        elif not over and self.watch.frozen(done) is not None:
             self._store(work, good if self.stored is None else good & ~self.stored)
-            self.stored = ~open_
-            if left <= _WORTH_LEAVING * len(open_):
-                rows = open_.nonzero().squeeze(1)
-                work.pick(rows)
-                self.worst, self.stored = self.worst[rows], None
-                self.rows = rows if self.rows is None else self.rows[rows]
-        return False
+            self._leave(work, done)
+        return over
+
+    def _leave(self, work: _Work, done: Tensor) -> None:
+        """Go on without what is done, where that is worth it."""
+        self.stored = done
+        rows = (~done).nonzero().squeeze(1)
+        if len(rows) <= _WORTH_LEAVING * len(done):
+            work.pick(rows)
+            self.worst, self.stored = self.worst[rows], None
+            self.rows = rows if self.rows is None else self.rows[rows]
+
+    def _merge(self, work: _Work) -> None:
+        """Keep all samples as they are now, but for those stored: without asking which."""
+        now = work.outcome()
+        if self.stored is None:
+            self.found, self.residual = now, self.worst
+            return
+        self.found = [
+            torch.where(per_sample(self.stored, a), a, b)
+            for a, b in zip(self.found, now, strict=True)
+        ]
+        self.residual = torch.where(self.stored, self.residual, self.worst)
 
     def finish(self, work: _Work) -> list[Tensor]:
         """Everything, those included that have not settled."""
+        if self.watch.pace > 1:
+            return self.found
         if not self.found:
             self.residual = self.worst
             return work.outcome()
@@ -301,7 +318,10 @@ class _Kept:
             in_order(kept)[there] = in_order(values)[here]
 
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
-        return Solution(state, self.steps, self.residual, self.status, shift, self.layer, memory)
+        layer = None
+        if self.status is not Status.CONVERGED:
+            layer = int(self.relative.nan_to_num(torch.inf).amax(1).argmax())
+        return Solution(state, self.watch.steps, self.residual, self.status, shift, layer, memory)
 
 
 FURTHEST = 0.5

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from toreqprop import checks
 from toreqprop.energies.activations import HIGHER, Tanh
-from toreqprop.energies.base import VectorField
-from toreqprop.energies.couplings import LinearCoupling
+from toreqprop.energies.attention import AttentionEnergy, compiled_heads
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
-from toreqprop.solution import Solution, State, Status
+from toreqprop.solution import Pushes, Solution, State, Status
 from toreqprop.solvers.anderson import Anderson
 from toreqprop.solvers.base import Solver, Trace, swings
 from toreqprop.solvers.fixed_point import FixedPoint
 from toreqprop.solvers.gauss_seidel import GaussSeidel
 from toreqprop.solvers.passes import Passes
-from toreqprop.tracing import has_memory, is_plain, without_graph
+from toreqprop.tracing import all_plain, has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
+    from toreqprop.kernels.attention import Heads
     from toreqprop.kernels.chain import Chain
 
 
@@ -51,14 +51,12 @@ def relax(
     if start is not None:
         check_state("start", start, system.initial_state())
     plain = trace is None and system.nudge is None
-    chain = _chain(named, system, solver) if plain else None
-    if chain is not None:
-        found = chain.relax(start, tol=solver.tol, max_steps=solver.max_steps)
-        return found.but(bound=lambda: system.error_bound(found.state))
-    passes = _passes(named, system, solver) if plain else None
-    if passes is not None:
-        found = passes.relax(start, tol=solver.tol, max_steps=solver.max_steps)
-        return found.but(bound=lambda: system.error_bound(found.state))
+    specialist = _specialist(named, system, solver) if plain else None
+    if specialist is not None:
+        own = specialist.relax(start, tol=solver.tol, max_steps=solver.max_steps)
+        if own is not None:
+            reached = own.state
+            return own.but(bound=lambda: system.error_bound(reached))
     chosen = _serving(named, system, solver) if plain else None
     if chosen is None:
         begin = system.initial_state() if start is None else start
@@ -104,28 +102,20 @@ def relax_pair(
     checks.tensors("memory", memory, least=0)
     checks.instance("nudge", nudge, Opposed, "use Opposed(LinearNudge(direction, beta))")
     both = checks.unchecked(PairSystem, system=system, nudge=nudge)
-    chain = _chain(named, system, solver) if trace is None and nudge.mirrored else None
-    if chain is not None:
-        ends = _pushes(system, nudge), tuple(s.detach() for s in free)
-        compiled = chain.relax_pair(*ends, tol=solver.tol, max_steps=solver.max_steps)
-        if compiled is not None:
-            phases = (*compiled.state, *compiled.shift)
-            compiled = compiled.but(bound=lambda: both.error_bound(phases))
-            return _checked(compiled, both, free, solver.tol)
-    passes = _passes(named, system, solver) if trace is None and nudge.mirrored else None
-    if passes is not None:
-        own = passes.relax_pair(
+    opposite = trace is None and nudge.mirrored and nudge.asymmetry is None
+    specialist = _specialist(named, system, solver) if opposite else None
+    if specialist is not None:
+        own = specialist.relax_pair(
             _pushes(system, nudge), free, memory, tol=solver.tol, max_steps=solver.max_steps
         )
         if own is not None:
-            both_ends = (*own.state, *own.shift)
-            return _checked(
-                own.but(bound=lambda: both.error_bound(both_ends)), both, free, solver.tol
-            )
+            phases = (*own.state, *own.shift)
+            own = own.but(bound=lambda: both.error_bound(phases))
+            return _checked(own, both, free, solver.tol)
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
-    push = None if chosen is None else _constant_push(nudge)
-    if chosen is not None and push is not None:
-        direction, mean, half = push
+    constant = None if chosen is None else _constant_push(nudge)
+    if chosen is not None and constant is not None:
+        direction, mean, half = constant
         found = chosen.relax_pair(
             system.params[2],
             system.drive[0] - mean * direction if mean else system.drive[0],
@@ -166,6 +156,37 @@ def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | 
     return chosen
 
 
+class Specialist(Protocol):
+    """Code that relaxes systems of one kind by one kind of solver, faster than the loop for all.
+
+    Either operation may return None where it did not get to the end: the general path then does,
+    or says why it cannot.
+    """
+
+    def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution | None:
+        """One phase without a nudge."""
+
+    def relax_pair(
+        self,
+        pushes: Pushes,
+        free: State,
+        memory: tuple[Tensor, ...],
+        *,
+        tol: float,
+        max_steps: int,
+    ) -> Solution | None:
+        """Both phases under opposite pushes of preactivations, from the free equilibrium."""
+
+
+def _specialist(kernel: Kernel | None, system: System, solver: Solver) -> Specialist | None:
+    """Who serves the system, if anybody does."""
+    for find in (_chain, _passes, _heads):
+        found = find(kernel, system, solver)
+        if found is not None:
+            return found
+    return None
+
+
 def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
@@ -174,15 +195,28 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
     memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
     if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
         return None
-    if kernel is None or not compiled_available() or not _is_chain(system.field):
+    field = system.field
+    if kernel is None or not compiled_available() or type(field) is not StackEnergy:
         return None
-    tensors = tuple(t.detach().contiguous() for t in system.drive)
-    if not all(is_plain(t) for t in tensors):
+    if not field.is_dense or not all_plain(system.drive):
         return None
+    drive, *upper = (t.detach().contiguous() for t in system.drive)
+    return checks.unchecked(
+        _chain_class(),
+        drive=drive,
+        weights=tuple(upper[0::2]),
+        biases=tuple(upper[1::2]),
+        feedback=float(field.feedback),
+        memory=memory,
+    )
+
+
+@cache
+def _chain_class() -> type[Chain]:
+    """Imported where Numba is installed: asking for it at every step would show."""
     from toreqprop.kernels.chain import Chain
 
-    field: StackEnergy = system.field  # type: ignore[assignment]
-    return Chain(tensors[0], tensors[1::2], tensors[2::2], field.feedback, memory)
+    return Chain
 
 
 def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
@@ -192,23 +226,27 @@ def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | N
     return Passes.of(system, kernel is not None)
 
 
-def _is_chain(field: VectorField) -> bool:
-    return (
-        isinstance(field, StackEnergy)
-        and not (field.skips or field.activations)
-        and field.activation == Tanh()
-        and set(map(type, field.couplings)) == {LinearCoupling}
-    )
+def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | None:
+    """The attention as compiled code takes it, where it serves: one tanh layer with an energy,
+    extrapolation from two iterates at most, the CPU."""
+    if not (type(solver) is Anderson and solver.inner is None and solver.memory <= 2):
+        return None
+    field = system.field
+    if not (type(field) is AttentionEnergy and field.activation == Tanh()):
+        return None
+    if kernel is None:
+        return None
+    return compiled_heads(system.drive, solver.memory, system.contraction)
 
 
-def _pushes(system: System, nudge: Opposed) -> list[Tensor | None]:
-    """Half the difference of opposite forces on each layer's preactivation, where there is any."""
-    found: list[Tensor | None] = []
-    for layer, direction in enumerate(nudge.up.direction):  # type: ignore[attr-defined]
-        share = nudge.up.beta / system.field.temperature(layer)  # type: ignore[attr-defined]
-        moved = not is_nothing(direction) and bool(direction.any())
-        found.append(share * direction if moved else None)
-    return found
+def _pushes(system: System, nudge: Opposed) -> Pushes:
+    """Half the difference of opposite forces on each layer's preactivation, where there is any, as
+    a direction and its factor."""
+    beta, temperature = nudge.up.beta, system.field.temperature  # type: ignore[attr-defined]
+    return [
+        None if is_nothing(direction) else (direction, beta / temperature(layer))
+        for layer, direction in enumerate(nudge.up.direction)  # type: ignore[attr-defined]
+    ]
 
 
 def _kernels_own(system: System, solver: Solver) -> bool:

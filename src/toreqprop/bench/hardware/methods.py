@@ -78,7 +78,7 @@ class Recipe:
         )
 
 
-RECIPES = {"digits": Recipe(), "mnist": Recipe("mnist", hidden=64, epochs=4, batch_size=128)}
+RECIPES = {"digits": Recipe(), "mnist": Recipe("mnist", hidden=64, epochs=10, batch_size=32)}
 """Where the search for a recipe begins, by task."""
 
 

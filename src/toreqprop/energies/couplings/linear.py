@@ -15,6 +15,8 @@ from toreqprop.energies.couplings.base import Coupling, Example, weighted
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal, center
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels import compiled_hebbian
+from toreqprop.tracing import all_plain
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class LinearCoupling(Coupling):
         prepared: Params,
         wants: Wants,
     ) -> Gradients:
+        compiled = compiled_hebbian() if all(wants) and isinstance(post, Pair) else None
+        if compiled is not None:
+            ends = (post.center, post.shift)
+            other = (pre.center, pre.shift) if isinstance(pre, Pair) else (pre, None)
+            seen = (*ends, *other) if isinstance(pre, Pair) else (*ends, pre)
+            if compiled.serves(seen) and all_plain((*seen, weight)):
+                return compiled.matrix_and_bias(ends, other, weight)
         matrix = bias = None
         moved = weighted(post.shift if isinstance(post, Pair) else post, weight).flatten(0, -2)
         if wants[0]:
