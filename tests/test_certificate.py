@@ -310,7 +310,7 @@ def test_an_adjoint_that_iteration_does_not_find_is_found_by_linear_algebra(
     """As in stacks of sixty-four layers, where Anderson's thousand steps do not reach it."""
     model, x, y = model_and_batch()
     right = certify(model, x, y)
-    monkeypatch.setattr(implicit, "Anderson", lambda **_: FixedPoint(tol=1e-12, max_steps=2))
+    monkeypatch.setattr(implicit, "Anderson", lambda *_, **__: FixedPoint(tol=1e-12, max_steps=2))
     again = certify(model, x, y)
     assert again.ok, again.verdict
     for one, two in zip(right.tensors, again.tensors, strict=True):

@@ -164,6 +164,18 @@ def test_deep_stacks_carry_the_signal_and_are_certified(layers: int) -> None:
     assert certificate.min_cosine > 0.99
 
 
+def test_sixty_four_layers_settle_in_both_phases() -> None:
+    """Residuals weighed by size and not by temperature take a thousand passes and more."""
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP.deep(12, 8, 64, 5).double()
+    found: dict[str, teq.Solution] = {}
+    model.register_relaxation_hook(found.__setitem__)
+    x, y = torch.randn(4, 12, dtype=torch.float64), torch.randint(0, 5, (4,))
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    assert all(solution.converged and solution.steps <= 150 for solution in found.values())
+    assert all(bool(p.grad.any()) for p in model.layers.parameters())
+
+
 def test_sweeps_do_not_grow_with_depth_where_the_couplings_are_bounded() -> None:
     """Every layer has to settle, the top of a stack too, and a sweep takes news two layers far:
     four times the layers may need some twice the sweeps, not sixteen times as a diffusion would."""

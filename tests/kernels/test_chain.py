@@ -89,6 +89,22 @@ def test_both_nudged_phases_satisfy_their_own_equations() -> None:
             assert error < 0.05, layer  # the tolerance of a shift is ten times that of a state
 
 
+def test_deep_stacks_are_extrapolated_in_both_phases() -> None:
+    """Near the edge of stability, where scaling a shift layer by layer takes hundreds of passes."""
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP.deep(8, 6, 16, 4).double()
+    x = torch.randn(5, 8, dtype=torch.float64)
+    fast, general = _trained(model, x, "auto"), _trained(model, x, "torch")
+    for ours, theirs in zip(fast[1], general[1], strict=True):
+        assert float((ours - theirs).norm()) <= 1e-3 * float(theirs.norm())
+    assert abs(fast[2][0].steps - general[2][0].steps) <= 1
+    model.solver = teq.GaussSeidel("symmetric", tol=model.tol, max_steps=model.max_steps)
+    plain = _trained(model, x, "auto")
+    for extrapolated, swept in zip(fast[2], plain[2], strict=True):
+        assert extrapolated.converged
+        assert extrapolated.steps < swept.steps / 2
+
+
 def test_a_sample_does_not_depend_on_its_batch() -> None:
     model = _network([8, 40, 33, 4], torch.float64, 2)
     x = torch.randn(9, 8, dtype=torch.float64) * torch.logspace(-2, 1, 9).double().unsqueeze(1)

@@ -103,7 +103,7 @@ def _trainer(method: str, hidden: int, steps: int) -> Callable[[Any, Any], None]
 
     def step(x: Any, y: Any) -> None:
         optimizer.zero_grad()
-        F.cross_entropy(forward(x), y).backward()
+        F.cross_entropy(forward(x.to(next(model.parameters()).dtype)), y).backward()
         optimizer.step()
 
     return step
@@ -119,14 +119,16 @@ def _layered(method: str, hidden: int, count: int) -> Any:
     if method == "backprop, layers":
         return plain(INPUTS, hidden, layers, CLASSES)
     gradient = UnrolledGradient(passes) if method == "unrolled, passes" else CenteredEP()
+    given: dict[str, Any] = {
+        "gradient": gradient, "tol": 1e-30, "max_steps": passes, "on_failure": "ignore",
+    }  # fmt: skip
+    if method == "EP, layers":
+        return HopfieldMLP([INPUTS, *[hidden] * layers, CLASSES], radius=0.95, **given)
     # What settles to the last digit before its passes are used up is handed on to the general path,
-    # which takes more memory: shallow stacks do not near the edge of stability, sixteen layers do
-    # not far from it.
-    return HopfieldMLP(
-        [INPUTS, *[hidden] * layers, CLASSES], radius=0.95,
-        bound="proven" if method.endswith("passes") else "tight", gradient=gradient,
-        tol=1e-30, max_steps=passes, on_failure="ignore",
-    )  # fmt: skip
+    # which takes more memory: so close to the edge of stability, in double precision, none does.
+    model = HopfieldMLP.deep(INPUTS, hidden, layers, CLASSES, radius=0.9999, **given).double()
+    model.register_relaxation_hook(_expect(passes))
+    return model
 
 
 def _never_at_rest(model: Any) -> None:

@@ -77,7 +77,8 @@ def _certificate(
         if not all(p.settled for p in exact.phases if p.phase == "free"):
             oracle.solver = Anderson(tol=ORACLE_TOL, max_steps=10_000)
         exact = estimate(oracle, _direct(exact.state), double(x), y, loss, found, model)
-    names = [n for n in found.gradients if n == INPUT or n in model.estimated_parameters()]
+    estimated = {INPUT, *model.estimated_parameters()}
+    names = [n for n in found.gradients if n in estimated]
     tensors = tuple(
         compare(n, found.gradients[n], exact.gradients[n], min_cosine, max_norm_error)
         for n in names

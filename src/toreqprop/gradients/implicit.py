@@ -38,7 +38,7 @@ class ImplicitGradient(GradientEstimator):
     def backward(self, problem: Problem, free: State, cotangent: State) -> Gradients:
         adjoint, leaves, image = linearise(problem, free, cotangent)
         tol = 1e-12 if cotangent[0].dtype == torch.float64 else 1e-6
-        solver = Anderson(tol=tol, max_steps=1000) if self.solver is None else self.solver
+        solver = Anderson(10, tol=tol, max_steps=1000) if self.solver is None else self.solver
         solution = solve(adjoint, cotangent, solver)
         problem.report("adjoint", solution)
         return pull_back(problem, leaves, image, solution.state)
@@ -64,11 +64,16 @@ class RecurrentBackprop(GradientEstimator):
 
 @dataclass(frozen=True)
 class Adjoint:
-    """The linear map ``w ↦ g + Jᵀ w`` whose fixed point is the adjoint state."""
+    """The linear map ``w ↦ g + Jᵀ w`` whose fixed point is the adjoint state.
+
+    ``cold`` (1, layers) is one over `System.metric`: as J is symmetric in that norm, so is Jᵀ in
+    this one.
+    """
 
     image: State
     state: State
     cotangent: State
+    cold: Tensor | None = None
     contraction: float | None = None
     free: bool = True
 
@@ -92,7 +97,7 @@ class Adjoint:
         return size, size
 
     def metric(self, image: State) -> Tensor:
-        return one_over(layer_norms(image))
+        return one_over(layer_norms(image)) if self.cold is None else self.cold
 
     def energy(self, state: State) -> Tensor:
         raise UnsupportedModelError("An adjoint has no energy: use solver=FixedPoint().")
@@ -125,7 +130,7 @@ def linearise(
         )
         state = tuple(s.detach().requires_grad_() for s in free)
         image = System.bind(system.field, leaves[0], leaves[1:]).map(state)
-    return Adjoint(image, state, cotangent), leaves, image
+    return Adjoint(image, state, cotangent, 1 / system.metric(state)), leaves, image
 
 
 def pull_back(

@@ -22,12 +22,15 @@ from toreqprop.verify.track import Context, Sabotage, Track
 from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most, below
 
 CERTIFIED = 4
+RATE = 5e-3
+"""Of 0.0025, 0.005, 0.01, 0.03 and 0.06 the one with which sixty-four layers learnt best, on
+training rows held out, from other seeds than the track's."""
 
 
 @plantable
 def run(context: Context) -> Measurements:
-    depths = context.level.pick((2, 12), (2, 24), (1, 8, 24))
-    rows_used, epochs = context.level.pick((300, 3), (300, 3), (320, 3))
+    depths = context.level.pick((2, 64), (2, 16, 64), (1, 2, 4, 8, 16, 32, 64))
+    rows_used, epochs = context.level.pick((480, 3), (640, 3), (640, 3))
     scores: dict[int, list[Accuracy]] = {d: [] for d in depths}
     cosines, errors, factors, moved, rows = [], [], [], [], []
     for seed in context.seeds[:1] if context.level.name == "quick" else context.seeds:
@@ -40,7 +43,7 @@ def run(context: Context) -> Measurements:
                 for layer in list(model.layers)[: max(1, depth // 2)]:
                     layer.requires_grad_(False)
             before = [p.detach().clone() for p in model.layers.parameters()]
-            config = TrainingConfig(epochs=epochs, learning_rate=1e-2, batch_size=32, seed=seed)
+            config = TrainingConfig(epochs=epochs, learning_rate=RATE, batch_size=32, seed=seed)
             trained = train(model, data, config)
             scores[depth].append(trained.accuracy())
             after = list(model.layers.parameters())
@@ -105,14 +108,14 @@ def bounds(level: Level) -> tuple[Bound, ...]:
         at_most("norm_error", 0.05, "largest error of a gradient's norm after training"),
         below("lipschitz", 1.0, "largest certified contraction factor after training"),
         at_least("least_change", 1e-3, "least change of any tensor in training"),
-        at_least("deepest", level.pick(12, 24, 24), "layers of the deepest stack"),
+        at_least("deepest", 64, "layers of the deepest stack"),
     )
 
 
 TRACK = Track(
     number=11,
     title="Deep Training",
-    claim="Stacks as deep as twenty-four layers learn digits by EP, stay certified, and "
+    claim="Stacks as deep as sixty-four layers learn digits by EP, stay certified, and "
     "every tensor of every layer moves along the exact gradient.",
     experiment="HopfieldMLP.deep of growing depth trained on a few hundred digits; accuracy, "
     "certificates and the change of every tensor after training.",
