@@ -88,7 +88,7 @@ def overview_page() -> str:
         "",
         "Processor time of a training step over that of others:",
         "",
-        *tables.speed_table(),
+        *tables.speed_overview_table(),
         "",
         "[Speed and memory](speed.md).",
         "",
