@@ -93,7 +93,8 @@ class AttentionEnergy(Energy):
             return super().energy_gradients(phases, weight, x, params, wants)
         query, key, bias = params
         own, heat, n = phases[0], -weight.reshape(-1, 1, 1), x.shape[1]
-        heads = compiled_heads(*self.prepare(x.detach(), tuple(p.detach() for p in params)))
+        _, positions, both = self.prepare(x, params)
+        heads = compiled_heads(x, positions, both)
         if heads is not None and is_plain(own.center) and self.heads == len(bias):
             found = self._compiled_gradients(heads, own, -weight, heat, bias)
             return tuple(g if want else None for g, want in zip(found, wants, strict=True))
@@ -189,12 +190,12 @@ def compiled_heads(
     x: Tensor, bias: Tensor, both: Tensor, memory: int = 2, contraction: float | None = None
 ) -> Heads | None:
     """An energy's drive as compiled code takes it; None where it is not numbers on the CPU."""
-    tensors = tuple(t.detach().contiguous() for t in (x, bias, both))
-    if not (compiled_available() and all(is_plain(t) for t in tensors)):
+    x, bias, both = x.detach().contiguous(), bias.detach().contiguous(), both.detach()
+    if not (compiled_available() and is_plain(x) and is_plain(bias) and is_plain(both)):
         return None
     from toreqprop.kernels.attention import Heads
 
-    return Heads(*tensors, memory, 1.0 if contraction is None else contraction)
+    return Heads(x, bias, both, memory, 1.0 if contraction is None else contraction)
 
 
 def attend(source: Signal, weights: Params, bias: Tensor, heads: int) -> Signal:

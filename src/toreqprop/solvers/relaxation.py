@@ -224,7 +224,8 @@ def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | Non
         return None
     if kernel is None:
         return None
-    return compiled_heads(*system.drive, solver.memory, system.contraction)
+    x, bias, both = system.drive
+    return compiled_heads(x, bias, both, solver.memory, system.contraction)
 
 
 def _is_chain(field: VectorField) -> bool:
