@@ -19,7 +19,7 @@ from toreqprop.energies import (
     TightConvolutionBall,
 )
 from toreqprop.energies.couplings.convolution import _by_patches
-from toreqprop.energies.couplings.ways import MaxWays, phase_kernel
+from toreqprop.energies.couplings.ways import MaxWays, from_phases, phase_kernel
 from toreqprop.solvers import GaussSeidel
 from toreqprop.solvers.pass_steps import steps_of
 from toreqprop.solvers.passes import Passes
@@ -97,7 +97,7 @@ def test_a_transposed_convolution_by_phases(side: int, stride: int, padding: int
     left = [stride * n - ((n - 1) * stride - 2 * padding + side) for n in coarse.shape[-2:]]
     exact = F.conv_transpose2d(coarse, kernel, None, stride, padding, left)
     back, reach = phase_kernel(kernel, stride, (padding, padding))
-    found = F.pixel_shuffle(F.conv2d(coarse, back, None, 1, reach), stride)
+    found = from_phases(F.conv2d(coarse, back, None, 1, reach), stride)
     torch.testing.assert_close(found, exact)
 
 

@@ -254,7 +254,6 @@ LIFTED: dict[Any, Callable[..., Any]] = {
     F.conv_transpose2d: _affine(F.conv_transpose2d),
     F.avg_pool2d: _linear(F.avg_pool2d),
     F.pad: _linear(F.pad),
-    F.pixel_shuffle: _linear(F.pixel_shuffle),
     torch.flatten: _linear(torch.flatten),
     torch.sum: _linear(torch.sum),
     torch.stack: _joined(torch.stack),

@@ -23,6 +23,7 @@ from toreqprop.energies.couplings.ways import (
     PlainConvolutionWays,
     Trail,
     Ways,
+    from_phases,
     phase_kernel,
 )
 from toreqprop.energies.dense import gamma
@@ -135,7 +136,10 @@ class ConvolutionCoupling(Coupling):
         padding, dilation = _both(self.padding), _both(self.dilation)
         if self._stride != (1, 1) and self._phased(kernel, shape[1:]):
             back, reach = phase_kernel(kernel, self._stride[0], padding)
-            return F.pixel_shuffle(F.conv2d(fine, back, None, 1, reach), self._stride[0])
+            coarse = F.conv2d(fine, back, None, 1, reach)
+            if isinstance(coarse, Pair):
+                return coarse.map(lambda t: from_phases(t, self._stride[0]))
+            return from_phases(coarse, self._stride[0])
         left = [
             (pixels + 2 * pad - apart * (side - 1) - 1) % step
             for pixels, pad, apart, side, step in zip(

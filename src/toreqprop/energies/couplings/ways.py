@@ -85,7 +85,7 @@ class PlainConvolutionWays(Ways):
 
     def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
         found = F.conv2d(post, self.back, None, 1, self.reach)
-        return found if self.stride == 1 else F.pixel_shuffle(found, self.stride)
+        return found if self.stride == 1 else from_phases(found, self.stride)
 
 
 class MaxWays(Ways):
@@ -184,7 +184,7 @@ def picked(fine: Tensor, winners: Tensor) -> Tensor:
 def phase_kernel(
     kernel: Tensor, stride: int, padding: tuple[int, int]
 ) -> tuple[Tensor, tuple[int, int]]:
-    """A kernel and padding with which ``Kᵀ`` is a plain convolution, followed by a pixel shuffle.
+    """A kernel and padding with which ``Kᵀ`` is a plain convolution, followed by `from_phases`.
 
     Pixel ``y = p·q + r`` of the lower map gets ``Σ_δ K[r + padding − p·δ]·post[q + δ]``: each of
     the ``p²`` phases r is a convolution of the coarse map, with zeros where K has no such entry.
@@ -195,8 +195,22 @@ def phase_kernel(
     found = F.pad(kernel, (0, 1, 0, 1))
     found = found.index_select(2, rows.to(kernel.device)).index_select(3, columns.to(kernel.device))
     found = found.unflatten(3, (stride, -1)).unflatten(2, (stride, -1))
-    found = found.permute(1, 2, 4, 0, 3, 5).flatten(0, 2)
+    found = found.permute(2, 4, 1, 0, 3, 5).flatten(0, 2)
     return found.contiguous(memory_format=torch.channels_last), (high, wide)
+
+
+def from_phases(phases: Tensor, stride: int) -> Tensor:
+    """The map whose phases are groups of channels: pixel ``(p·y + r, p·x + s)`` has those of the
+    group ``p·r + s`` at (y, x).
+
+    A pixel's channels stay together, so that this is a copy of whole blocks of memory: several
+    times faster than a pixel shuffle, whose phases alternate within each channel.
+    """
+    batch, channels, high, wide = phases.shape
+    own = channels // stride**2
+    blocks = phases.permute(0, 2, 3, 1).reshape(batch, high, wide, stride, stride * own)
+    rows = blocks.transpose(2, 3).reshape(batch, high * stride, wide * stride, own)
+    return rows.permute(0, 3, 1, 2)
 
 
 @cache
