@@ -145,6 +145,8 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
             **options,
         )  # fmt: skip
 
+    monkeypatch.setattr(trial, "EPISODES", 5)
+    monkeypatch.setattr(trial, "CERTIFIED", 32)
     with pytest.raises(_StoppedError):
         run(listener=_StopsAfterOne())
     found = run()

@@ -45,7 +45,12 @@ def training(task: str, method: str, seed: int, rate: float, updates: int | None
         "reward",
         f"{task}, {method}, rate {rate:g}, seed {seed}",
         f"{TRIAL}:trained",
-        (("task", task), ("method", method), ("seed", seed), ("recipe", asdict(recipe))),
+        (
+            ("task", task),
+            ("method", method),
+            ("seed", seed),
+            ("recipe", tuple(asdict(recipe).items())),
+        ),
         weight=recipe.updates * (2.0 if method in ("ep", "implicit") else 1.0),
     )
 

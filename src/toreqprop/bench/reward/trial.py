@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +51,9 @@ def environment(task: str) -> Environment:
     return ENVIRONMENTS[task]
 
 
-def trained(task: str, method: str, seed: int, recipe: dict[str, Any]) -> dict[str, Any]:
+def trained(task: str, method: str, seed: int, recipe: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Train one policy, then play greedily where training never was; plain data, times apart."""
-    played, settings = environment(task), Recipe(**recipe)
+    played, settings = environment(task), Recipe(**dict(recipe))
     scale, inputs = torch.tensor(played.scale), len(played.scale)
     policy = build(method, inputs, settings.hidden, played.actions, seed)
     value = value_network(inputs, settings.value_hidden, seed)
