@@ -16,6 +16,7 @@ import draw_settling
 import torch
 
 from toreqprop.bench.hardware.pulses_picture import pulses_figure
+from toreqprop.bench.reward.report import curves_figure
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
 from toreqprop.plots import plain_style, save
@@ -70,6 +71,12 @@ def devices(folder: Path) -> None:
     save(pulses_figure(), folder / "pulses.svg")
 
 
+def reward(folder: Path) -> Path:
+    """Learning curves of policies, from the report of `toreqprop reward`."""
+    found = json.loads((ROOT / "results" / "reward.json").read_text())
+    return save(curves_figure(found), folder / "reward.svg")
+
+
 DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")
 """Those of `devices`."""
 
@@ -94,6 +101,7 @@ def main(folder: Path = FOLDER) -> None:
     draw_examples.main(folder)
     draw_mazes.main(folder)
     devices(folder)
+    reward(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

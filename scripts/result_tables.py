@@ -13,6 +13,7 @@ from scaling_table import scaling_lines
 
 from toreqprop.bench import maze_study
 from toreqprop.bench.hardware import report as device_report
+from toreqprop.bench.reward import report as reward_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
 from toreqprop.verify import claims
@@ -562,6 +563,15 @@ def mazes_gain_table() -> list[str]:
     return maze_study.render_trials([json.loads(line) for line in lines])
 
 
+def reward_lines() -> list[str]:
+    """Policies learnt from reward: what they reach, and the learning curves."""
+    return [
+        *reward_report.table_lines(load("reward.json")),
+        "",
+        "![Learning curves of policies by EP and by backprop](figures/reward.svg)",
+    ]
+
+
 BLOCKS = {
     "claims": claims.table,
     "claims-own": claims.own,
@@ -575,6 +585,11 @@ BLOCKS = {
     "mazes": mazes_table,
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
+    "reward": reward_lines,
+    "reward-gaps": lambda: reward_report.gap_lines(load("reward.json")),
+    "reward-relaxations": lambda: reward_report.relaxation_lines(load("reward.json")),
+    "reward-checks": lambda: reward_report.check_lines(load("reward.json")),
+    "reward-search": lambda: reward_report.search_lines(load("reward_search.json")),
     "pulsed-presets": presets_table,
     "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
     "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),

@@ -33,6 +33,7 @@ from toreqprop.cli import (
     play,
     plot,
     predict,
+    reward,
     scale,
     sklearn,
     speed,
@@ -126,6 +127,7 @@ app.command()(convolutional.convolutional)
 app.command()(depth.depth)
 app.command()(norms.norms)
 app.command()(mazes.mazes)
+app.command()(reward.reward)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

@@ -1,0 +1,191 @@
+"""The study: which trainings are run, at which rates, and the files that hold what they found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from toreqprop import checks
+from toreqprop.atomic import write_atomically
+from toreqprop.bench.reward.policies import METHODS
+from toreqprop.bench.reward.ppo import Recipe
+from toreqprop.bench.reward.trial import ENVIRONMENTS
+from toreqprop.bench.reward.verdict import judged_runs
+from toreqprop.errors import InvalidInputError
+from toreqprop.evidence import Listener, Measurement, run_study
+
+TASKS = tuple(ENVIRONMENTS)
+STUDIED = ("ep", "same-size", "same-depth")
+"""The methods of the study. The implicit gradient of the looped network takes longer than EP here,
+and certificates compare with it anyway: it is run where it is asked for."""
+
+GRID = (1e-3, 3e-3, 1e-2)
+SEARCH_SEEDS = (1000, 1001)
+"""Of the trials that choose the rates: no result has one of them."""
+
+RATES = Path(__file__).with_name("rates.json")
+"""The rate of each task and method, written by the search."""
+
+TRIAL = "toreqprop.bench.reward.trial"
+
+
+def rate_of(task: str, method: str) -> float:
+    """What the search chose; the implicit gradient, which is EP's limit, has EP's rate."""
+    rates: dict[str, dict[str, float]] = json.loads(RATES.read_text())
+    return rates[task]["ep" if method == "implicit" else method]
+
+
+def training(task: str, method: str, seed: int, rate: float, updates: int | None) -> Measurement:
+    """One training as a job."""
+    recipe = Recipe(rate, ENVIRONMENTS[task].updates if updates is None else updates)
+    return Measurement(
+        "reward",
+        f"{task}, {method}, rate {rate:g}, seed {seed}",
+        f"{TRIAL}:trained",
+        (
+            ("task", task),
+            ("method", method),
+            ("seed", seed),
+            ("recipe", tuple(asdict(recipe).items())),
+        ),
+        weight=recipe.updates * (2.0 if method in ("ep", "implicit") else 1.0),
+    )
+
+
+def measurements(
+    tasks: Sequence[str], methods: Sequence[str], seeds: Sequence[int], updates: int | None = None
+) -> list[Measurement]:
+    """Every training at its rate, and a policy that acts at random; seed by seed."""
+    found = []
+    for seed in seeds:
+        for task in tasks:
+            found += [training(task, m, seed, rate_of(task, m), updates) for m in methods]
+            arguments = (("task", task), ("seed", seed))
+            name = f"{task}, random, seed {seed}"
+            found.append(Measurement("reward", name, f"{TRIAL}:at_random", arguments))
+    return found
+
+
+def run_reward(
+    folder: Path,
+    *,
+    tasks: Sequence[str] = TASKS,
+    methods: Sequence[str] = STUDIED,
+    seeds: int = 10,
+    first_seed: int = 0,
+    updates: int | None = None,
+    processes: int = 1,
+    fresh: bool = False,
+    listener: Listener[Measurement] | None = None,
+) -> dict[str, Any]:
+    """Train, evaluate and judge; writes ``reward.json`` and returns what it holds.
+
+    Stopped at any time, the next call goes on from there. ``updates`` makes trainings shorter than
+    the study's.
+
+    Raises:
+        InvalidInputError: an unknown task or method, or seeds that the search had.
+    """
+    _check(tasks, methods)
+    checks.whole_number("seeds", seeds, 1)
+    chosen = range(first_seed, first_seed + seeds)
+    if set(chosen) & set(SEARCH_SEEDS):
+        raise InvalidInputError("Seeds 1000 and 1001 chose the rates: take others for results.")
+    whole = (tuple(tasks), tuple(methods), updates) == (TASKS, STUDIED, None)
+    # What is not whole never takes the place of what is.
+    stem = "reward" if whole else "reward_partial"
+    words = [f"--task {t}" for t in tasks if tuple(tasks) != TASKS]
+    words += [f"--method {m}" for m in methods if tuple(methods) != STUDIED]
+    words += [f"--seeds {seeds}"] * (seeds != 10) + [f"--seed {first_seed}"] * (first_seed != 0)
+    words += [] if updates is None else [f"--updates {updates}"]
+    return run_study(
+        measurements(tasks, methods, chosen, updates),
+        lambda found: {"stem": stem, **judged_runs(found)},
+        command=" ".join(["toreqprop reward", *words]),
+        path=folder / f"{stem}.json",
+        processes=processes,
+        fresh=fresh,
+        listener=listener,
+    )
+
+
+def run_search(
+    folder: Path,
+    *,
+    updates: int | None = None,
+    processes: int = 1,
+    fresh: bool = False,
+    listener: Listener[Measurement] | None = None,
+    rates: Path = RATES,
+) -> dict[str, Any]:
+    """Try every rate of the grid for every method alike; writes ``reward_search.json``, and the
+    chosen rates where the study reads them."""
+    keys = [
+        (task, method, rate, seed)
+        for seed in SEARCH_SEEDS
+        for task in TASKS
+        for method in STUDIED
+        for rate in GRID
+    ]
+
+    def assemble(found: list[dict[str, Any]]) -> dict[str, Any]:
+        trials = [
+            {
+                "task": task, "method": method, "rate": rate, "seed": seed,
+                "second_half": second_half(each["curve"]), "greedy": each["mean_return"],
+            }
+            for (task, method, rate, seed), each in zip(keys, found, strict=True)
+        ]  # fmt: skip
+        return {"grid": GRID, "seeds": SEARCH_SEEDS, "trials": trials, "chosen": choose(trials)}
+
+    found = run_study(
+        [training(task, method, seed, rate, updates) for task, method, rate, seed in keys],
+        assemble,
+        command="toreqprop reward --search",
+        path=folder / "reward_search.json",
+        processes=processes,
+        fresh=fresh,
+        listener=listener,
+    )
+    write_atomically(rates, json.dumps(found["chosen"], indent=1) + "\n")
+    return found
+
+
+def second_half(curve: dict[str, list[Any]]) -> float:
+    """Mean return of the episodes that ended in the second half of a training; of all of them
+    where none did."""
+    pairs = [
+        (count, mean)
+        for count, mean in zip(curve["episodes"], curve["mean_return"], strict=True)
+        if count
+    ]
+    half = len(curve["steps"]) // 2
+    late = [p for p in zip(curve["episodes"][half:], curve["mean_return"][half:], strict=True)
+            if p[0]]  # fmt: skip
+    counted = late or pairs
+    if not counted:
+        raise InvalidInputError("No episode ended: train longer.")
+    return sum(n * mean for n, mean in counted) / sum(n for n, _ in counted)
+
+
+def choose(trials: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of each task and method, the rate with the best mean over the trials' seeds."""
+    chosen: dict[str, dict[str, float]] = {}
+    for task, method in dict.fromkeys((t["task"], t["method"]) for t in trials):
+        own = [t for t in trials if (t["task"], t["method"]) == (task, method)]
+
+        def score(rate: float, own: list[dict[str, Any]] = own) -> float:
+            return sum(t["second_half"] for t in own if t["rate"] == rate)
+
+        chosen.setdefault(task, {})[method] = max((t["rate"] for t in own), key=score)
+    return chosen
+
+
+def _check(tasks: Sequence[str], methods: Sequence[str]) -> None:
+    for task in tasks:
+        checks.choice("task", task, TASKS)
+    for method in methods:
+        checks.choice("method", method, METHODS)
