@@ -100,6 +100,8 @@ def search(setup: Setup, method: str, seed: int, factor: float) -> dict[str, Any
         "max_gain": setup.max_gain,
         "coupling": setup.coupling,
         "bias": setup.bias,
+        "wall": setup.wall,
+        "clip": setup.clip,
         "tol": setup.tol,
         "max_steps": setup.max_steps,
         "updates": updates,
@@ -166,19 +168,31 @@ def sentences(found: Study) -> list[str]:
 def render_trials(trials: list[dict[str, Any]]) -> list[str]:
     """Every trial on validation mazes, in the order they were made."""
     lines = [
-        "| task | network | seed | kernel, bias at first | cooperative | nudge | steps, tolerance "
-        "| updates, rate | branching | exact % by side |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| task | network | seed | wall, kernel, bias at first | cooperative | nudge "
+        "| steps, tolerance | updates, rate | branching | besides | exact % by side |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for t in trials:
         exact = ", ".join(f"{side}: {e:g}" for side, e in zip(t["sides"], t["exact"], strict=True))
         lines.append(
-            f"| {t['task']} | {TITLES[t['method']]} | {t['seed']} | {t['coupling']:g}, "
-            f"{t['bias']:g} | {'yes' if t['cooperative'] else 'no'} | {_nudge(t)} "
-            f"| {t['max_steps']}, {t['tol']:g} | {t['updates']}, {t['rate']:.3g} "
-            f"| {t['branching']:g} | {exact or 'stopped early'} |"
+            f"| {t['task']} | {TITLES[t['method']]} | {t['seed']} | {t['wall']:g}, "
+            f"{t['coupling']:g}, {t['bias']:g} | {'yes' if t['cooperative'] else 'no'} "
+            f"| {_nudge(t)} | {t['max_steps']}, {t['tol']:g} | {t['updates']}, {t['rate']:.3g} "
+            f"| {t['branching']:g} | {_besides(t)} | {exact or 'stopped early'} |"
         )
     return lines
+
+
+def _besides(trial: dict[str, Any]) -> str:
+    """What only a few trials tried, in a few words."""
+    words = []
+    if trial["clip"] != Setup.clip:
+        words.append(f"gradient ≤ {trial['clip']:g}")
+    if trial.get("jitter"):
+        words.append(f"drive of every cell ± {trial['jitter']:g} of a wall's")
+    if trial.get("averaged"):
+        words.append(f"weights averaged over the last {100 * trial['averaged']:g} %")
+    return ", ".join(words) or "–"
 
 
 def _nudge(trial: dict[str, Any]) -> str:

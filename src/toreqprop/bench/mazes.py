@@ -22,15 +22,15 @@ from toreqprop.certificate import Certificate, certify
 from toreqprop.gradients import CenteredEP, GradientEstimator, ImplicitGradient, UnrolledGradient
 from toreqprop.models import EquilibriumMap
 from toreqprop.solvers import FixedPoint
-from toreqprop.tasks.mazes import Mazes, distances, mazes
+from toreqprop.tasks.mazes import MARK, WALL, Mazes, distances, mazes
 
 EP, IMPLICIT, UNROLLED, UNCOUPLED = "ep", "implicit", "unrolled", "uncoupled"
 PLAIN = {"plain-3": 3, "plain-6": 6, "plain-12": 12}
 METHODS = (EP, IMPLICIT, UNROLLED, UNCOUPLED, *PLAIN)
 STARTS = {"maze-reach": 0.0, "maze-path": 1.0}
 """Activity has to spread from the start of a maze, and to be withdrawn from its dead ends."""
-DRIVES = (-1.5, 1.5)
-"""The initial drive of a wall and of a mark, at the cell itself."""
+MARKED = 1.5
+"""The initial drive of a mark, at the cell itself."""
 IGNORED = -100
 """The target of a wall, which torch's cross-entropy leaves out."""
 
@@ -38,7 +38,9 @@ IGNORED = -100
 @dataclass(frozen=True)
 class Setup:
     """How networks are trained for one task. ``rate`` is the largest step of the optimizer;
-    ``plain_updates`` and ``plain_rate`` are those of feed-forward networks."""
+    ``wall`` is the initial drive of a wall, at the cell itself: walls have no target, and where lit
+    cells on both sides can light one, activity leaks through it for good. ``plain_updates`` and
+    ``plain_rate`` are those of feed-forward networks."""
 
     task: str
     updates: int
@@ -47,6 +49,7 @@ class Setup:
     beta: float = 0.01
     max_gain: float | None = None
     coupling: float = 0.3
+    wall: float = -6.0
     channels: int = 4
     tol: float = 1e-4
     max_steps: int = 120
@@ -68,7 +71,7 @@ class Setup:
 
 
 SETUPS = {
-    "maze-reach": Setup("maze-reach", updates=150, rate=0.02, bias=-0.3),
+    "maze-reach": Setup("maze-reach", updates=250, rate=0.02, bias=-0.3),
     "maze-path": Setup("maze-path", updates=400, rate=0.01, bias=-0.5, beta=1e-3, max_gain=2.0),
 }
 """Chosen on validation mazes (results/mazes_search.jsonl)."""
@@ -106,7 +109,9 @@ class Plain(nn.Module):
         super().__init__()
         parts: list[nn.Module] = []
         for below in [2, *[channels] * (layers - 1)]:
-            parts += [nn.Conv2d(below, channels, 3, padding=1), nn.ReLU()]
+            layer = nn.Conv2d(below, channels, 3, padding=1)
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # signals reach the top
+            parts += [layer, nn.ReLU()]
         self.body = nn.Sequential(*parts)
         self.readout = nn.Linear(channels, 2)
 
@@ -143,7 +148,7 @@ def build(setup: Setup, method: str, seed: int) -> nn.Module:
             part.zero_()
         drive, bias = model.drive.parameters()
         bias.fill_(setup.bias)
-        for channel, strength in enumerate(DRIVES):
+        for channel, strength in ((WALL, setup.wall), (MARK, MARKED)):
             drive[:, channel, 1, 1] = strength
         if method == UNCOUPLED:
             model.recurrent.raw.zero_()

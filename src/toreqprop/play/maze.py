@@ -32,7 +32,7 @@ class MazeRecipe:
 
     setup: Setup = field(
         default_factory=lambda: Setup(
-            TASK, updates=250, rate=0.02, bias=-0.5, beta=1e-3, max_gain=2.0,
+            TASK, updates=250, rate=0.02, bias=-0.5, beta=1e-3, max_gain=2.0, wall=-1.5,
             sides=(9, 17, 33), counts=(100, 100, 100),
         )
     )  # fmt: skip
