@@ -563,13 +563,23 @@ def mazes_gain_table() -> list[str]:
     return maze_study.render_trials([json.loads(line) for line in lines])
 
 
-def reward_lines() -> list[str]:
+def _of_rewards(
+    lines: Callable[[Report], list[str]], name: str = "reward.json"
+) -> Callable[[], list[str]]:
+    """A block of the page on rewards, which says so where nothing was measured yet."""
+
+    def block() -> list[str]:
+        if not (RESULTS / name).exists():
+            return ["Not measured yet: `toreqprop reward`."]
+        return lines(load(name))
+
+    return block
+
+
+def _reward_lines(found: Report) -> list[str]:
     """Policies learnt from reward: what they reach, and the learning curves."""
-    return [
-        *reward_report.table_lines(load("reward.json")),
-        "",
-        "![Learning curves of policies by EP and by backprop](figures/reward.svg)",
-    ]
+    picture = "![Learning curves of policies by EP and by backprop](figures/reward.svg)"
+    return [*reward_report.table_lines(found), "", picture]
 
 
 BLOCKS = {
@@ -585,11 +595,11 @@ BLOCKS = {
     "mazes": mazes_table,
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
-    "reward": reward_lines,
-    "reward-gaps": lambda: reward_report.gap_lines(load("reward.json")),
-    "reward-relaxations": lambda: reward_report.relaxation_lines(load("reward.json")),
-    "reward-checks": lambda: reward_report.check_lines(load("reward.json")),
-    "reward-search": lambda: reward_report.search_lines(load("reward_search.json")),
+    "reward": _of_rewards(_reward_lines),
+    "reward-gaps": _of_rewards(reward_report.gap_lines),
+    "reward-relaxations": _of_rewards(reward_report.relaxation_lines),
+    "reward-checks": _of_rewards(reward_report.check_lines),
+    "reward-search": _of_rewards(reward_report.search_lines, "reward_search.json"),
     "pulsed-presets": presets_table,
     "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
     "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),
