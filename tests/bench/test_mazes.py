@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from toreqprop.bench import maze_study
 from toreqprop.bench.mazes import METHODS, SETUPS, Setup, build, split
 from toreqprop.cli import mazes as command
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumMap
+from toreqprop.tasks.mazes import mazes
 
 SMALL = Setup(
     "maze-reach", updates=3, rate=0.02, bias=-0.3, mazes=32, plain_updates=3, batch=8, max_steps=20,
@@ -69,6 +71,25 @@ def test_the_methods_begin_alike() -> None:
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(weights[0], weights[1])
     assert torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("task", SETUPS)
+def test_lit_cells_do_not_light_walls(task: str) -> None:
+    """With every open cell lit, walls stay out; with the drive of earlier trials they did not."""
+    found = mazes(task, 9, 20, seed=0)
+    x, lit = torch.from_numpy(found.x), torch.from_numpy(found.open).float()
+    brightest = []
+    for setup in (SETUPS[task], replace(SETUPS[task], wall=-1.5)):
+        model = build(setup, "ep", 0)
+        assert isinstance(model, EquilibriumMap)
+        with torch.no_grad():
+            drive, bias, kernel = model.system_parameters()
+            fed = F.conv2d(x, drive, bias, padding=1)
+            state = lit[:, None].expand(-1, setup.channels, -1, -1)
+            image = model.activation(fed + F.conv2d(state, kernel, padding=1))
+        brightest.append(float(image.movedim(1, -1)[lit == 0].max()))
+    assert brightest[0] < 1e-3
+    assert brightest[1] > 0.1
 
 
 def test_a_search_adds_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,9 +109,7 @@ class Plain(nn.Module):
         super().__init__()
         parts: list[nn.Module] = []
         for below in [2, *[channels] * (layers - 1)]:
-            layer = nn.Conv2d(below, channels, 3, padding=1)
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # signals reach the top
-            parts += [layer, nn.ReLU()]
+            parts += [nn.Conv2d(below, channels, 3, padding=1), nn.ReLU()]
         self.body = nn.Sequential(*parts)
         self.readout = nn.Linear(channels, 2)
 
