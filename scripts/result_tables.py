@@ -563,13 +563,17 @@ def mazes_gain_table() -> list[str]:
     return maze_study.render_trials([json.loads(line) for line in lines])
 
 
-def reward_lines() -> list[str]:
+def of_reward(lines: Callable[[Report], list[str]], name: str = "reward") -> list[str]:
+    """Lines of the study of reward or of its search; the command where there is none yet."""
+    if not (RESULTS / f"{name}.json").exists():
+        return [f"Not measured yet: `toreqprop reward{' --search' * (name != 'reward')}`."]
+    return lines(load(f"{name}.json"))
+
+
+def reward_lines(found: Report) -> list[str]:
     """Policies learnt from reward: what they reach, and the learning curves."""
-    return [
-        *reward_report.table_lines(load("reward.json")),
-        "",
-        "![Learning curves of policies by EP and by backprop](figures/reward.svg)",
-    ]
+    curves = "![Learning curves of policies by EP and by backprop](figures/reward.svg)"
+    return [*reward_report.table_lines(found), "", curves]
 
 
 BLOCKS = {
@@ -585,11 +589,11 @@ BLOCKS = {
     "mazes": mazes_table,
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
-    "reward": reward_lines,
-    "reward-gaps": lambda: reward_report.gap_lines(load("reward.json")),
-    "reward-relaxations": lambda: reward_report.relaxation_lines(load("reward.json")),
-    "reward-checks": lambda: reward_report.check_lines(load("reward.json")),
-    "reward-search": lambda: reward_report.search_lines(load("reward_search.json")),
+    "reward": lambda: of_reward(reward_lines),
+    "reward-gaps": lambda: of_reward(reward_report.gap_lines),
+    "reward-relaxations": lambda: of_reward(reward_report.relaxation_lines),
+    "reward-checks": lambda: of_reward(reward_report.check_lines),
+    "reward-search": lambda: of_reward(reward_report.search_lines, "reward_search"),
     "pulsed-presets": presets_table,
     "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
     "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),
