@@ -71,10 +71,11 @@ def devices(folder: Path) -> None:
     save(pulses_figure(), folder / "pulses.svg")
 
 
-def reward(folder: Path) -> Path:
+def reward(folder: Path) -> None:
     """Learning curves of policies, from the report of `toreqprop reward`."""
-    found = json.loads((ROOT / "results" / "reward.json").read_text())
-    return save(curves_figure(found), folder / "reward.svg")
+    path = ROOT / "results" / "reward.json"
+    if path.exists():
+        save(curves_figure(json.loads(path.read_text())), folder / "reward.svg")
 
 
 DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")

@@ -33,7 +33,13 @@ TRIAL = "toreqprop.bench.reward.trial"
 
 
 def rate_of(task: str, method: str) -> float:
-    """What the search chose; the implicit gradient, which is EP's limit, has EP's rate."""
+    """What the search chose; the implicit gradient, which is EP's limit, has EP's rate.
+
+    Raises:
+        InvalidInputError: nothing was searched for yet.
+    """
+    if not RATES.exists():
+        raise InvalidInputError("No rates were chosen yet: run `toreqprop reward --search` first.")
     rates: dict[str, dict[str, float]] = json.loads(RATES.read_text())
     return rates[task]["ep" if method == "implicit" else method]
 
