@@ -102,8 +102,7 @@ def main(folder: Path = FOLDER) -> None:
     draw_examples.main(folder)
     draw_mazes.main(folder)
     devices(folder)
-    if (ROOT / "results" / "reward.json").exists():
-        reward(folder)
+    reward(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 
