@@ -233,8 +233,8 @@ def test_a_sweep_of_faults_by_dask_is_that_of_this_process(
     from toreqprop.bench.hardware.cell import Cell
 
     monkeypatch.setitem(methods.RECIPES, "digits", methods.Recipe(hidden=6, epochs=1))
-    monkeypatch.setattr(plan, "RATES", (0.03,))
-    monkeypatch.setattr(plan, "TIMES", (1,))
+    monkeypatch.setitem(plan.RATES, "digits", (0.03,))
+    monkeypatch.setitem(plan.TIMES, "digits", (1,))
     monkeypatch.setattr(plan, "SEARCH_SEEDS", {"digits": (100,)})
 
     def swept(name: str, *more: str) -> dict[str, Any]:
