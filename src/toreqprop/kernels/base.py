@@ -11,8 +11,7 @@ from toreqprop.solution import Solution, Status
 
 
 class Kernel(ABC):
-    """``h = tanh(drive + h·W)`` with symmetric W on the CPU: a free phase by plain iteration, the
-    shift of two nudged ones along ``conjugate`` directions.
+    """``h = tanh(drive + h·W)`` with symmetric W, relaxed by plain iteration, on the CPU.
 
     ``kernels.reference`` defines both operations; `verify.harness` holds each kernel against it.
     Shapes: ``weight`` (hidden, hidden), all else (batch, hidden). ``contraction`` is a proven
@@ -20,8 +19,6 @@ class Kernel(ABC):
     """
 
     name: ClassVar[str]
-    conjugate: ClassVar[bool] = True
-    """Not of the general path, which iterates in all phases."""
 
     @abstractmethod
     def relax(

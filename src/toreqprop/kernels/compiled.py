@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.checks import unchecked
-from toreqprop.kernels import loops, pair_loops
+from toreqprop.kernels import loops
 from toreqprop.kernels.base import Kernel, status
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
 from toreqprop.kernels.vectors import distances
@@ -90,10 +90,7 @@ class NumbaKernel(Kernel):
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         batch = drive.shape[0]
-        buffer, residual = (
-            drive.new_empty(pair_loops.PAIR_SLOTS, *drive.shape),
-            drive.new_empty(batch),
-        )
+        buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
         places, measured = buffer.numpy(), residual.numpy()
         pushed, center = push.numpy(), memory[0].numpy()
         if image is None:
@@ -101,40 +98,34 @@ class NumbaKernel(Kernel):
             loops.images(drive.numpy(), memory[1].numpy(), images)
         else:
             images = image.numpy()
-        index, astray = np.empty(batch, np.int64), np.empty((2, batch), np.int64)
-        fall = np.empty(batch)
+        index, astray = np.empty((2, batch), np.int64)
         constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        middle, half, step, turned = buffer[: pair_loops.PART].unbind()
+        middle, half, shift, moved = buffer.unbind()
         rows, free, drifts = batch, images, None
         for steps in range(1, max_steps + 1):
-            rows, lost, drifted = pair_loops.evaluate_pair(
-                pushed, strength, center, images, places, fall, measured, index, astray, rows,
+            rows, lost, drifted = loops.evaluate_pair(
+                pushed, strength, center, images, places, measured, index, astray, rows,
                 constants, steps == 1, steps == max_steps,
             )  # fmt: skip
             if record is not None:
                 record.append((middle.clone(), half.clone()))
             if rows <= 0 or lost:
                 break
+            if rows == batch:
+                torch.mm(shift, weight, out=moved)
+            else:
+                torch.mm(shift[:rows], weight, out=moved[:rows])
             if drifted:
                 if drifts is None:  # the start belongs to the caller
-                    drifts = drive.new_empty(pair_loops.DRIFT_SLOTS, *drive.shape)
+                    drifts = drive.new_empty(loops.DRIFT_SLOTS, *drive.shape)
                     drifting = drifts.numpy()
-                    drifting[pair_loops.CENTER], drifting[pair_loops.IMAGES] = center, images
-                    center, images = drifting[pair_loops.CENTER], drifting[pair_loops.IMAGES]
-                pair_loops.gather(
-                    places[pair_loops.MIDDLE], astray[0], drifted, drifting[pair_loops.STRAY]
-                )
-                stray, products = (
-                    drifts[pair_loops.STRAY, :drifted],
-                    drifts[pair_loops.STRAY_PRODUCT],
-                )
+                    drifting[loops.CENTER], drifting[loops.IMAGES] = center, images
+                    center, images = drifting[loops.CENTER], drifting[loops.IMAGES]
+                loops.gather(places[loops.MIDDLE], astray, drifted, drifting[loops.STRAY])
+                stray, products = drifts[loops.STRAY, :drifted], drifts[loops.STRAY_PRODUCT]
                 torch.mm(stray, weight, out=products[:drifted])
-                pair_loops.recentre(drive.numpy(), drifting, places, fall, astray, drifted)
-            if rows == batch:
-                torch.mm(step, weight, out=turned)
-            else:
-                torch.mm(step[:rows], weight, out=turned[:rows])
-        moves = (distances(places[pair_loops.MIDDLE], free, places[pair_loops.HALF]),)
+                loops.recentre(drive.numpy(), drifting, astray, drifted)
+        moves = (distances(places[loops.MIDDLE], free, places[loops.HALF]),)
         return unchecked(
             Solution,
             state=(middle,),

@@ -19,6 +19,13 @@ from toreqprop.kernels.vectors import largest_magnitude, squares
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
 """Rows still relaxing, their products, results, and the last iterates of results."""
 
+MIDDLE, HALF, SHIFT, MOVED, PAIR_SLOTS = range(5)
+"""Results; half differences still relaxing and their products."""
+
+CENTER, IMAGES, STRAY, STRAY_PRODUCT, DRIFT_SLOTS = range(5)
+"""Where any center moved: centers and their images; those that just moved, packed, and their
+products."""
+
 
 def tanh(value: float) -> float:
     """tanh: a rational function in float32, which vectorises; the library's in float64."""
@@ -164,6 +171,67 @@ def evaluate(drive, places, residual, index, rows, constants, final):  # type: i
             for slot in (IMAGE, LAST_STATE, LAST_PRODUCT):
                 _copy(packed[r], places[slot, index[r]])
     return (-unfinished if final or lost else remaining), lost
+
+
+@compiled
+def evaluate_pair(  # type: ignore[no-untyped-def]
+    push, strength, center, image, places, residual, index, astray, rows, constants, first, final
+):
+    """One step of `kernels.reference.relax_pair` for the samples ``index[:rows]``, at the
+    ``first`` for all of them.
+
+    Row r of ``places[SHIFT]`` and ``places[MOVED]`` belongs to sample ``index[r]`` (zero at the
+    ``first`` step); all else is by sample, ``image`` that of the center. Packs the half differences
+    that go on; ``astray`` names the samples whose centers drifted. Returns how many rows
+    remain (negative where ``final`` left some that had not converged), whether a residual was not
+    finite, and how many centers drifted.
+    """
+    factor, tol, rounding, floor, slack, allowance = constants
+    zero, share = np.zeros(push.shape[1], push.dtype), push.dtype.type(strength)
+    remaining, unfinished, drifted, lost = 0, 0, 0, False
+    for r in range(rows):
+        i = r if first else index[r]
+        middle, half = places[MIDDLE, i], places[HALF, i]
+        shift = zero if first else places[SHIFT, r]
+        moved = zero if first else places[MOVED, r]
+        _pair_image(image[i], push[i], share, moved, middle, half)
+        turned, reached = squares(half, shift)
+        drifting, square = squares(middle, center[i])
+        turn, reach = math.sqrt(turned), math.sqrt(reached)
+        drift, size = math.sqrt(drifting), math.sqrt(square)
+        if not math.isfinite(turn + drift):
+            lost = True
+        even = 0.0 if drift <= rounding * size else factor * drift / max(size, floor)
+        odd = 0.0 if turn <= rounding * reach else factor * turn / (slack * reach)
+        residual[i] = max(even, odd)
+        if residual[i] <= tol:
+            continue
+        if final:
+            unfinished += 1
+            continue
+        _copy(half, places[SHIFT, remaining])
+        if even > allowance * tol:
+            astray[drifted] = i
+            drifted += 1
+        index[remaining] = i
+        remaining += 1
+    return (-unfinished if final else remaining), lost, drifted
+
+
+@compiled
+def gather(source, index, count, target):  # type: ignore[no-untyped-def]
+    """Pack the rows ``index[:count]``."""
+    for r in range(count):
+        _copy(source[index[r]], target[r])
+
+
+@compiled
+def recentre(drive, drifting, astray, count):  # type: ignore[no-untyped-def]
+    """Put drifted centers and their images where their samples are."""
+    for r in range(count):
+        i = astray[r]
+        _copy(drifting[STRAY, r], drifting[CENTER, i])
+        _image(drifting[STRAY_PRODUCT, r], drive[i], drifting[IMAGES, i])
 
 
 @compiled

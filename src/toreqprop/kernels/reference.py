@@ -52,13 +52,12 @@ class Parameters(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """β of the centred contrast, when to stop, the bound on ``‖W‖₂``, and how shifts move."""
+    """β of the centred contrast, when to stop, and the bound on ``‖W‖₂``."""
 
     beta: float = 0.05
     tol: float = 1e-3
     max_steps: int = 100
     radius: float = 0.3
-    conjugate: bool = True
 
 
 class Relaxed(NamedTuple):
@@ -153,18 +152,11 @@ def tanh_pair(center: Array, shift: Array) -> tuple[Array, Array]:
 
     With ``s = tanh c`` and ``t = tanh d``: ``s(1 − t²)/(1 − s²t²)`` and ``t(1 − s²)/(1 − s²t²)``.
     """
-    s = np.tanh(center)
-    mean, response = tanh_response(s, shift)
-    return mean, (1 - s * s) * response
-
-
-def tanh_response(s: Array, shift: Array) -> tuple[Array, Array]:
-    """The mean of ``tanh(c ± d)`` from ``s = tanh c``, and half the difference over ``1 − s²``."""
-    t = np.tanh(shift)
+    s, t = np.tanh(center), np.tanh(shift)
     edge = 1 - np.finfo(t.dtype).eps  # a saturated shift on a saturated center: not 0/0
     t = np.clip(t, -edge, edge)
     whole = 1 - (s * s) * (t * t)
-    return s * (1 - t * t) / whole, t / whole
+    return s * (1 - t * t) / whole, t * (1 - s * s) / whole
 
 
 def relax_pair(
@@ -177,36 +169,25 @@ def relax_pair(
     tol: float,
     max_steps: int,
     contraction: float | None = None,
-    conjugate: bool = True,
     record: list[tuple[Array, Array]] | None = None,
 ) -> Pair:
     """Both equilibria of ``h = tanh(drive ∓ push + h·W)``, relaxed together as center ± shift.
 
-    A product is linear, so ``center·W`` and ``shift·W`` give both images, and `tanh_response` keeps
-    the digits of a shift however small. The center hardly moves from the free equilibrium (to first
+    A product is linear, so ``center·W`` and ``shift·W`` give both images, and `tanh_pair` keeps the
+    digits of a shift however small. The center hardly moves from the free equilibrium (to first
     order in β it does not move), so a step mostly costs the one product with the shift. A sample
     is done when the center's residual is below ``tol`` of its activity and that of the shift below
     ``NUDGE_SLACK·tol`` of the shift.
-
-    With ``s = tanh(drive + center·W)`` and ``D = 1 − s²`` the shift is ``D·v``, its image ``D·φ``,
-    and ``ρ = φ − v`` what is left of the network's own, nonlinear equation. ``D·ρ`` is also the
-    slope by which the shift's energy falls, whose curvature is ``D − DWD`` up to the square of the
-    nudge: so v moves along conjugate directions ``a ← ρ + (⟨ρ, Dρ⟩/⟨ρ, Dρ⟩_before)·a``, by
-    ``⟨ρ, Dρ⟩/⟨a, (D − DWD)a⟩`` of each. Without ``conjugate``, and for a sample from where its
-    curvature is not positive on, ``v ← φ``: plain iteration. A sample whose center moves begins
-    anew, at its last image.
     """
     hidden, eps = state.shape[1], np.finfo(state.dtype).eps
     factor = 1.0 if contraction is None else contraction
-    batch, zeros = len(state), np.zeros_like(state)
-    center, image = state, np.tanh(drive + product)
-    part, moved, along, middle, half = zeros, zeros, zeros, zeros.copy(), zeros.copy()
-    residual, drifted, fall = np.zeros(batch), np.zeros(batch), np.zeros(batch, state.dtype)
-    done, plain = np.zeros(batch, bool), np.full(batch, not conjugate)
+    center, shift, moved = state, np.zeros_like(state), np.zeros_like(state)
+    middle, half = np.zeros_like(state), np.zeros_like(state)
+    residual, drifted = np.zeros(len(state)), np.zeros(len(state))
+    done = np.zeros(len(state), bool)
     for steps in range(1, max_steps + 1):
-        active, slope = ~done, 1 - image * image
-        mean, response = tanh_response(image, moved - push)
-        shift, difference = slope * part, slope * response
+        active = ~done
+        mean, difference = tanh_pair(drive + product, moved - push)
         middle[active], half[active] = mean[active], difference[active]
         turn, drift, reach, size = (norm(a) for a in (half - shift, middle - center, half, middle))
         exact = ROUNDING_FLOOR * eps
@@ -222,30 +203,12 @@ def relax_pair(
         finite = bool(np.isfinite(turn[active] + drift[active]).all())
         if done.all() or not finite or steps == max_steps:
             break
-        left, before = response - part, fall
-        fall = (left * (slope * left)).sum(1)
-        follows = ~plain & (before > 0)
-        along = left + _over(fall, before, follows, 0)[:, None] * along
-        anew = (drifted > DRIFT * tol) & ~done
-        center = np.where(anew[:, None], middle, center)
-        product = np.where(anew[:, None], center @ weight, product)
-        image = np.where(anew[:, None], np.tanh(drive + product), image)
-        step = np.where(anew[:, None], half, slope * along)
-        turned = step @ weight
-        curvature = (step * along).sum(1) - (step * turned).sum(1)
-        plain = np.where(anew, not conjugate, plain | ~(curvature > 0))
-        length = _over(fall, curvature, ~plain & ~anew, 1)[:, None]
-        slope = 1 - image * image
-        start = _over(half, slope, slope > 0, 0)
-        part = np.where(anew[:, None], start, part + length * along)
-        moved = np.where(anew[:, None], turned, moved + length * turned)
-        fall = np.where(anew, 0, fall)
+        shift = np.where(done[:, None], shift, half)
+        moved = np.where(done[:, None], moved, shift @ weight)
+        recentred = ((drifted > DRIFT * tol) & ~done)[:, None]
+        center = np.where(recentred, middle, center)
+        product = np.where(recentred, center @ weight, product)
     return Pair(middle, half, residual, steps, bool(done.all()), finite)
-
-
-def _over(a: Array, b: Array, where: Array, other: float) -> Array:
-    """``a/b``, and ``other`` elsewhere."""
-    return np.divide(a, b, out=np.full_like(a, other), where=where)
 
 
 def nudged_phases(
@@ -259,8 +222,7 @@ def nudged_phases(
     """The equilibria at +β and −β: ``h = tanh(drive ∓ β·direction + h·W)``."""
     return relax_pair(
         weight, drive, settings.beta * direction, free.state, free.product,
-        tol=settings.tol, max_steps=settings.max_steps, contraction=settings.radius,
-        conjugate=settings.conjugate, record=record,
+        tol=settings.tol, max_steps=settings.max_steps, contraction=settings.radius, record=record,
     )  # fmt: skip
 
 

@@ -57,7 +57,6 @@ class GeneralPath(Kernel):
     """The path that serves every system, behind the interface of a kernel."""
 
     name: ClassVar[str] = "torch"
-    conjugate: ClassVar[bool] = False
 
     def relax(
         self,
@@ -222,12 +221,10 @@ def decided(case: Case) -> Case:
     def ends(tol: float) -> list[np.ndarray]:
         settings = reference.Settings(0.1, tol, case.max_steps, _RADIUS)
         step = reference.training_step(params, x, target, settings)
-        plain = reference.training_step(params, x, target, settings._replace(conjugate=False))
         turned = reference.relax(
             _oriented(weight), drive, tol=tol, max_steps=case.max_steps, contraction=_RADIUS
         )
-        pairs = [a for s in (step, plain) for a in (s.nudged.shift, s.nudged.center)]
-        return [step.free.image, *pairs, turned.image]
+        return [step.free.image, step.nudged.shift, step.nudged.center, turned.image]
 
     for tol in TOLERANCES:
         above, below = ends(tol + slack), ends(tol - slack)
@@ -239,7 +236,7 @@ def decided(case: Case) -> Case:
 def compare(kernel: Kernel, case: Case) -> Comparison:
     """Run one training step's phases and its updates on either side."""
     params, x, target = _draw(case)
-    settings = reference.Settings(0.1, case.tol, case.max_steps, _RADIUS, kernel.conjugate)
+    settings = reference.Settings(beta=0.1, tol=case.tol, max_steps=case.max_steps, radius=_RADIUS)
     limits = {"tol": case.tol, "max_steps": case.max_steps, "contraction": _RADIUS}
     ball = reference.spectral_ball(reference.symmetrise(params.weight_raw), _RADIUS)
     drive = x @ params.weight_in.T + params.bias
