@@ -11,7 +11,7 @@ from torch import Tensor
 from toreqprop.kernels import ball
 from toreqprop.kernels.chain import Chain
 from toreqprop.kernels.compiled import NumbaKernel
-from toreqprop.solution import Solution
+from toreqprop.solution import Pushes, Solution
 from toreqprop.solvers import relaxation
 from toreqprop.verify.mutations.mutation import Mutation, swapped, together
 
@@ -64,8 +64,8 @@ def _stronger_feedback(right: Any) -> Any:
 
 
 def _harder(right: Any) -> Any:
-    def pushes(*given: Any) -> list[Tensor | None]:
-        return [None if p is None else 1.05 * p for p in right(*given)]
+    def pushes(*given: Any) -> Pushes:
+        return [None if p is None else (p[0], 1.05 * p[1]) for p in right(*given)]
 
     return pushes
 
