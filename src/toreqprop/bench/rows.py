@@ -103,7 +103,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "fashion-full", "fashion", "Fashion-MNIST (60k)", 87.0,
         margin=0.3, options=RECURRENT, hidden=256, epochs=8, batch_size=128,
-        all_images=True, seeds=5, quick=False, counts=False, splits=1, search_epochs=2,
+        all_images=True, seeds=5, quick=False, counts=False, splits=2,
     ),
 )  # fmt: skip
 

@@ -43,9 +43,9 @@ REFUSED = -100.0
 """Added to the score of a trial whose certificates fail: it loses to every other one."""
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 1e-3, "high": 3e-2, "log": True},
+    "learning_rate": {"low": 5e-4, "high": 3e-2, "log": True},
     "weight_decay": {"low": 1e-2, "high": 1.0, "log": True},
-    "gain": {"low": 1.0, "high": 5.0, "log": True},
+    "gain": {"low": 1.0, "high": 10.0, "log": True},
     "beta": {"low": 3e-4, "high": 3e-2, "log": True},
     "tol": {"low": 1e-5, "high": 1e-3, "log": True},
 }

@@ -1,7 +1,7 @@
 """What the defaults of looped networks and of stacks were chosen by: accuracy on held-out images.
 
-    python benchmarks/depth_search.py --task mnist --network 8 --seed 0 --option feedback=0.3
-    python benchmarks/depth_search.py --task mnist --network 8 --seed 0 --twin default
+    python scripts/depth_search.py --task mnist --network 8 --seed 0 --option feedback=0.3
+    python scripts/depth_search.py --task mnist --network 8 --seed 0 --twin default
 
 Of the 5,000 training images of a seed that the study does not use, 1,000 are held out; the test
 images are never loaded. Every run is a line of ``results/depth_search.jsonl``.
