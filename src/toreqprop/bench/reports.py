@@ -68,6 +68,7 @@ def render(template: str, report: dict[str, Any], **extra: Any) -> str:
         "signed": signed,
         "probability": probability,
         "interval": interval,
+        "residual": lambda value: "not finite" if value is None else f"{value:.1e}",
         "options": dict,
         "arm": lambda name: ARMS[name],
         "mark": lambda status: _MARKS.get(status, status),

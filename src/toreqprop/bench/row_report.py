@@ -49,7 +49,7 @@ class Recurrence:
     nudged_steps: float
     norm: float
     largest_norm: float
-    worst_residual: float
+    worst_residual: float | None
     unconverged: int
     relaxations: int
     ablated: Summary
@@ -211,6 +211,12 @@ def percent(found: Sequence[Record]) -> tuple[float, ...]:
     return tuple(100 * r["accuracy"] for r in found)
 
 
+def worst(residuals: Sequence[float | None]) -> float | None:
+    """The largest; None where one was not finite."""
+    known = [r for r in residuals if r is not None]
+    return max(known) if len(known) == len(residuals) else None
+
+
 def _recurrence(ep: Sequence[Record], scores: Sequence[float]) -> Recurrence:
     parts = [r["relaxation"] for r in ep]
     cut = [100 * r["ablated"] for r in ep]
@@ -219,7 +225,7 @@ def _recurrence(ep: Sequence[Record], scores: Sequence[float]) -> Recurrence:
         nudged_steps=_mean([p["nudged_steps"] for p in parts]),
         norm=_mean([p["norm"] for p in parts]),
         largest_norm=max(p["largest_norm"] for p in parts),
-        worst_residual=max(p["worst_residual"] for p in parts),
+        worst_residual=worst([p["worst_residual"] for p in parts]),
         unconverged=sum(p["unconverged"] for p in parts),
         relaxations=sum(p["relaxations"] for p in parts),
         ablated=summarise(cut),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toreqprop.bench.bounds import Check, at_least, status
-from toreqprop.bench.row_report import percent
+from toreqprop.bench.row_report import percent, worst
 from toreqprop.bench.rows import Row
 from toreqprop.bench.run import CONTROLS, Run
 from toreqprop.evidence.job import Record
@@ -28,7 +28,7 @@ class ControlReport:
     hidden_change_of_ep: float | None
     largest_norm: float
     unconverged: int
-    worst_residual: float
+    worst_residual: float | None
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _control(
         hidden_change_of_ep=max((_hidden_change(r) for r in trained), default=None),
         largest_norm=max(r["relaxation"]["largest_norm"] for r in ep),
         unconverged=sum(r["relaxation"]["unconverged"] for r in ep),
-        worst_residual=max(r["relaxation"]["worst_residual"] for r in ep),
+        worst_residual=worst([r["relaxation"]["worst_residual"] for r in ep]),
     )
 
 

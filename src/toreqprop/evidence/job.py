@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,6 +87,15 @@ def without_times(value: Any) -> Any:
     return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
+def finite(value: Any) -> Any:
+    """The same plain data with None for numbers that are not finite, which JSON does not have."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder of records, each in a file of its own, whole or not at all."""
@@ -107,6 +117,7 @@ class Store:
         """Keep a record with its key and the hash of what is repeatable in it; where the same job
         was recorded before, ``confirmed`` says whether it came out alike."""
         path, key = self.path(job), job.key
+        record = finite(record)  # what diverged is a finding, not an error
         record = {**record, "key": key, "hash": digest(job.repeatable(record))}
         before = self._read(path, key)
         if before is not None:
