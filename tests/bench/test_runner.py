@@ -20,6 +20,7 @@ from tests.bench.conftest import report_of
 from tests.processes import running, wait_until
 from toreqprop.bench.benchmark import KEPT, BenchmarkReport, run_benchmark
 from toreqprop.bench.plan import Plan, make_plan
+from toreqprop.bench.row_report import worst
 from toreqprop.bench.rows import row
 from toreqprop.bench.run import Run
 from toreqprop.cli import app
@@ -49,6 +50,16 @@ def test_two_runs_give_the_same_report_whatever_the_jobs(
         for arm in each["arms"].values():
             arm.pop("seconds")
     assert first == second
+
+
+def test_what_diverged_is_kept_as_a_finding(tmp_path: Path) -> None:
+    run = make_plan(["digits"], seeds=1).runs()[0]
+    store = Store(tmp_path)
+    kept = store.save(run, {"worst": float("inf"), "rows": [{"loss": float("nan")}, 1.5]})
+    assert (kept["worst"], kept["rows"]) == (None, [{"loss": None}, 1.5])
+    assert store.load(run) == kept
+    assert worst([1e-4, 2e-4]) == 2e-4
+    assert worst([1e-4, None]) is None
 
 
 def test_seeds_differ(small_report: BenchmarkReport) -> None:
