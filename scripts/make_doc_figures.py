@@ -91,7 +91,7 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 """Those that `draw_circuit` draws."""
 
 
-MAZES = tuple(draw_mazes.FILMS)
+MAZES = ("maze-front", "maze-way")
 """Those of `draw_mazes`, which trains networks first."""
 
 
