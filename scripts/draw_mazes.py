@@ -1,6 +1,6 @@
-"""Draw how a map settles in a maze: activity spreads from the start as far as there is a way.
+"""Draw how maps settle in a maze: activity spreads from the start, or is withdrawn from dead ends.
 
-The network is that of the first seed of `toreqprop mazes --method ep`, trained here again.
+The networks are those of the first seed of `toreqprop mazes --method ep`, trained here again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from toreqprop.tasks.mazes import MARK, distances
 ROOT = Path(__file__).parents[1]
 SHARES = (0.02, 0.15, 0.4, 0.7, 1.0)
 """Of the steps until the maze has settled: when a picture is taken."""
-TASK, SIDE, SEED = "maze-reach", 33, 42
+SIDE, SEED = 33, 42
+FILMS = {"maze-front": "maze-reach", "maze-way": "maze-path"}
+"""The task of each picture."""
 
 
 def film(setup: Setup) -> tuple[np.ndarray, np.ndarray, list[tuple[int, np.ndarray]]]:
@@ -46,9 +48,9 @@ def _probability(model: EquilibriumMap, state: tuple[torch.Tensor, ...]) -> np.n
     return model.readout_from(state).softmax(-1)[0, ..., 1].numpy()
 
 
-def draw(path: Path) -> Path:
+def draw(task: str, path: Path) -> Path:
     """A row of frames; walls are dark, the last picture is the target."""
-    image, target, frames = film(SETUPS[TASK])
+    image, target, frames = film(SETUPS[task])
     walls, marks = image[0] > 0, np.argwhere(image[MARK] > 0)
     pictures = [(f"step {step}", found) for step, found in frames]
     pictures.append(("target", target.astype(float)))
@@ -67,7 +69,8 @@ def draw(path: Path) -> Path:
 
 def main(folder: Path = ROOT / "docs" / "figures") -> None:
     torch.set_num_threads(1)
-    draw(folder / "maze-front.svg")
+    for name, task in FILMS.items():
+        draw(task, folder / f"{name}.svg")
 
 
 if __name__ == "__main__":

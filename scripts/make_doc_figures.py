@@ -91,8 +91,8 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 """Those that `draw_circuit` draws."""
 
 
-MAZES = ("maze-front",)
-"""That of `draw_mazes`, which trains a network first."""
+MAZES = ("maze-front", "maze-way")
+"""Those of `draw_mazes`, which trains networks first."""
 
 
 def main(folder: Path = FOLDER) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import front_page
 from scaling_table import scaling_lines
 
-from toreqprop.bench import maze_study
+from toreqprop.bench import maze_nudges, maze_study
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.reward import report as reward_report
 from toreqprop.bench.rows import ROWS
@@ -557,6 +557,13 @@ def mazes_sentences() -> list[str]:
     return maze_study.sentences(maze_study.load(RESULTS / "mazes.json"))
 
 
+def mazes_nudges_table() -> list[str]:
+    """Estimators against the exact gradient along a training that collapses."""
+    if not (RESULTS / "maze_nudges.json").exists():
+        return ["Not measured yet: `toreqprop mazes --nudges results/maze_nudges.json`."]
+    return maze_nudges.render_markdown(load("maze_nudges.json")["points"])
+
+
 def mazes_gain_table() -> list[str]:
     """Trainings with other nudges and limits, on validation mazes."""
     lines = (RESULTS / "mazes_search.jsonl").read_text().splitlines()
@@ -595,6 +602,7 @@ BLOCKS = {
     "mazes": mazes_table,
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
+    "mazes-nudges": mazes_nudges_table,
     "reward": _of_rewards(_reward_lines),
     "reward-gaps": _of_rewards(reward_report.gap_lines),
     "reward-relaxations": _of_rewards(reward_report.relaxation_lines),

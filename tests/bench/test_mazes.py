@@ -18,8 +18,8 @@ from toreqprop.models import EquilibriumMap
 from toreqprop.tasks.mazes import mazes
 
 SMALL = Setup(
-    "maze-reach", updates=3, rate=0.02, bias=-0.3, mazes=32, plain_updates=3, batch=8, max_steps=20,
-    sides=(9, 11), counts=(4, 3),
+    "maze-reach", updates=3, rate=0.02, bias=-0.3, mazes=32, batch=8, max_steps=20,
+    sides=(9, 11), counts=(4, 3), others=(("plain-3", 2, 0.01),),
 )  # fmt: skip
 KEYS = [("maze-reach", method, 42) for method in METHODS]
 
@@ -42,8 +42,10 @@ def test_every_method_runs_and_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     table = maze_study.render_markdown(kept)
     assert "worst of 1 seeds" in maze_study.sentences(kept)[0]
     assert table.count("\n") == 1 + len(METHODS)
-    with pytest.raises(InvalidInputError, match="another setup"):
-        maze_study.measure({"maze-reach": replace(SMALL, updates=4)}, KEYS, path)
+    assert (by_method["plain-3"].updates, by_method["plain-3"].rate) == (2, 0.01)
+    for other in (replace(SMALL, updates=4), replace(SMALL, others=(("plain-3", 3, 0.01),))):
+        with pytest.raises(InvalidInputError, match="another setup"):
+            maze_study.measure({"maze-reach": other}, KEYS, path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"setups": {}, "runs": [{}]}'])

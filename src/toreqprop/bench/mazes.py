@@ -11,7 +11,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ STARTS = {"maze-reach": 0.0, "maze-path": 1.0}
 """Activity has to spread from the start of a maze, and to be withdrawn from its dead ends."""
 MARKED = 1.5
 """The initial drive of a mark, at the cell itself."""
+DEEPEST = 120
+"""Steps that backpropagation goes through at most: each takes memory and time for every sample."""
 IGNORED = -100
 """The target of a wall, which torch's cross-entropy leaves out."""
 
@@ -39,8 +42,9 @@ IGNORED = -100
 class Setup:
     """How networks are trained for one task. ``rate`` is the largest step of the optimizer;
     ``wall`` is the initial drive of a wall, at the cell itself: walls have no target, and where lit
-    cells on both sides can light one, activity leaks through it for good. ``plain_updates`` and
-    ``plain_rate`` are those of feed-forward networks."""
+    cells on both sides can light one, activity leaks through it for good. ``others`` has method,
+    updates and rate of networks that are not trained as the map is by EP; it is no part of what
+    makes two setups the same, as every `Run` says how it was trained."""
 
     task: str
     updates: int
@@ -53,8 +57,6 @@ class Setup:
     channels: int = 4
     tol: float = 1e-4
     max_steps: int = 120
-    plain_updates: int = 500
-    plain_rate: float = 0.003
     plain_channels: int = 16
     side: int = 9
     mazes: int = 4096
@@ -62,18 +64,22 @@ class Setup:
     clip: float = 0.3
     sides: tuple[int, ...] = (9, 17, 33, 65)
     counts: tuple[int, ...] = (100, 100, 100, 20)
+    others: tuple[tuple[str, int, float], ...] = field(default=(), compare=False)
 
     def recipe(self, method: str) -> tuple[int, float]:
         """Updates and largest rate of a training."""
-        if method in PLAIN:
-            return self.plain_updates, self.plain_rate
-        return self.updates, self.rate
+        own = {name: (updates, rate) for name, updates, rate in self.others}
+        return own.get(method, (self.updates, self.rate))
 
 
+PLAIN_RECIPES = tuple((method, 1000, 0.01) for method in PLAIN)
 SETUPS = {
-    "maze-reach": Setup("maze-reach", updates=250, rate=0.02, bias=-0.3),
-    "maze-path": Setup("maze-path", updates=400, rate=0.01, bias=-0.5, beta=1e-3, max_gain=2.0),
-}
+    "maze-reach": Setup("maze-reach", updates=250, rate=0.02, bias=-0.3, others=PLAIN_RECIPES),
+    "maze-path": Setup(
+        "maze-path", updates=1000, rate=0.01, bias=-0.5, beta=1e-3, max_gain=2.0, max_steps=500,
+        others=PLAIN_RECIPES,
+    ),
+}  # fmt: skip
 """Chosen on validation mazes (results/mazes_search.jsonl)."""
 
 
@@ -85,13 +91,15 @@ class Run:
     that of open cells, ``steps`` what the slowest maze needed to settle. ``cosine`` is the smallest
     over the tensors of the gradient with the exact one at the beginning and the end of the last
     epoch, ``certified`` whether both certificates pass; ``unsettled`` counts the relaxations of
-    that epoch that did not reach their tolerance. None where a network does not relax. ``seconds``
-    is processor time of the training.
+    that epoch that did not reach their tolerance. None where a network does not relax. ``updates``
+    and ``rate`` are its `Setup.recipe`, ``seconds`` is processor time of the training.
     """
 
     task: str
     method: str
     seed: int
+    updates: int
+    rate: float
     parameters: int
     exact: tuple[float, ...]
     cells: tuple[float, ...]
@@ -109,7 +117,10 @@ class Plain(nn.Module):
         super().__init__()
         parts: list[nn.Module] = []
         for below in [2, *[channels] * (layers - 1)]:
-            parts += [nn.Conv2d(below, channels, 3, padding=1), nn.ReLU()]
+            layer = nn.Conv2d(below, channels, 3, padding=1)
+            # Torch's own draw shrinks what passes a layer to a third: twelve would not train.
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            parts += [layer, nn.ReLU()]
         self.body = nn.Sequential(*parts)
         self.readout = nn.Linear(channels, 2)
 
@@ -130,7 +141,7 @@ def build(setup: Setup, method: str, seed: int) -> nn.Module:
     solver = FixedPoint(tol=setup.tol, max_steps=setup.max_steps)
     estimators: dict[str, GradientEstimator] = {
         IMPLICIT: ImplicitGradient(solver),
-        UNROLLED: UnrolledGradient(setup.max_steps),
+        UNROLLED: UnrolledGradient(min(setup.max_steps, DEEPEST)),
     }
     model = EquilibriumMap(
         2,
@@ -162,6 +173,7 @@ class Split:
     scored: tuple[Mazes, ...]
 
 
+@lru_cache(maxsize=16)
 def split(setup: Setup, seed: int, *, validation: bool = False) -> Split:
     """The mazes of a run; the scored ones are the same for every seed.
 
@@ -212,7 +224,7 @@ def train(
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates)
     seconds, found, last = 0.0, [], max(0, updates - len(x) // setup.batch)
-    for update, rows in zip(range(updates), _batches(len(x), setup.batch, seed), strict=False):
+    for update, rows in zip(range(updates), batches(len(x), setup.batch, seed), strict=False):
         if update == last and isinstance(model, EquilibriumMap):
             found.append(_certified(model, x[: setup.batch], y[: setup.batch]))
             model.failures.clear()
@@ -234,7 +246,7 @@ def train(
     return Trained(seconds, cosine, passed, unsettled)
 
 
-def _batches(count: int, size: int, seed: int) -> Iterator[Tensor]:
+def batches(count: int, size: int, seed: int) -> Iterator[Tensor]:
     """Rows of whole batches, epoch after epoch."""
     order = torch.Generator().manual_seed(seed)
     while True:
@@ -281,11 +293,12 @@ def run(setup: Setup, method: str, seed: int) -> Run:
     """Train one network and score it on the test mazes of every side."""
     data = split(setup, seed)
     model = build(setup, method, seed)
-    trained = train(setup, model, data.train, seed, *setup.recipe(method))
+    recipe = setup.recipe(method)
+    trained = train(setup, model, data.train, seed, *recipe)
     scores = [score(model, found) for found in data.scored]
     exact, cells, steps = (tuple(part) for part in zip(*scores, strict=True))
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return Run(
-        setup.task, method, seed, size, exact, cells, steps, trained.cosine, trained.certified,
-        trained.unsettled, trained.seconds,
+        setup.task, method, seed, *recipe, size, exact, cells, steps, trained.cosine,
+        trained.certified, trained.unsettled, trained.seconds,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from toreqprop.cli import names
 if TYPE_CHECKING:
     from toreqprop.bench import maze_study
 
-FACTORS = (1 / 3, 1.0, 3.0)
+FACTORS = (0.5, 1.0, 2.0)
 """What `--search` multiplies a method's rate by."""
 
 
@@ -30,13 +30,20 @@ def mazes(
         list[str] | None,
         typer.Option(help=f"One of {', '.join(names.MAZE_METHODS)}; by default all."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", min=1)] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="How many, from --seed on; by default the study's own.", min=1),
+    ] = None,
     output: Annotated[
         Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
     ] = Path("results/mazes.json"),
     search: Annotated[
         Path | None,
         typer.Option(help="Try three rates on validation mazes instead; lines are added to it."),
+    ] = None,
+    nudges: Annotated[
+        Path | None,
+        typer.Option(help="Compare nudges along a training that collapses instead; written there."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
@@ -48,6 +55,7 @@ def mazes(
       toreqprop mazes
       toreqprop mazes --method ep --seeds 1
       toreqprop mazes --method plain-12 --search results/mazes_search.jsonl --seed 7
+      toreqprop mazes --nudges results/maze_nudges.json
     """
     import torch
 
@@ -60,10 +68,13 @@ def mazes(
     for name in method or ():
         checks.choice("method", name, METHODS)
     torch.set_num_threads(1)
+    if nudges is not None:
+        _nudges(nudges)
+        return
     keys = [
         (name, how, number)
         for how in method or METHODS
-        for number in range(seed, seed + seeds)
+        for number in range(seed, seed + (seeds or maze_study.SEEDS[how]))
         for name in task or MAZE_TASKS
     ]
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -78,6 +89,23 @@ def mazes(
         return
     used = {name: setup for name, setup in SETUPS.items() if name in (task or MAZE_TASKS)}
     typer.echo(maze_study.render_markdown(maze_study.Study(used, runs)))
+
+
+def _nudges(path: Path) -> None:
+    """The comparison, kept as a study, and its table."""
+    from toreqprop.bench import maze_nudges
+    from toreqprop.cli.studies import StudyDisplay
+    from toreqprop.evidence import run_study
+
+    with StudyDisplay(Console(stderr=True)) as display:
+        found = run_study(
+            maze_nudges.measurements(),
+            lambda measured: measured[0],
+            command=f"toreqprop mazes --nudges {path}",
+            path=path,
+            listener=display,
+        )
+    typer.echo("\n".join(maze_nudges.render_markdown(found["points"])))
 
 
 def _search(keys: list[maze_study.Key], path: Path, progress: Progress) -> list[dict[str, object]]:

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from toreqprop import checks
-from toreqprop.energies.activations import HIGHER, Tanh
+from toreqprop.energies.activations import HIGHER, Sigmoid, Tanh
 from toreqprop.energies.attention import AttentionEnergy, compiled_heads
 from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
+from toreqprop.energies.recurrent_map import MapEnergy
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
@@ -33,6 +34,7 @@ from toreqprop.tracing import all_plain, has_memory, is_plain, without_graph
 
 if TYPE_CHECKING:
     from toreqprop.kernels.attention import Heads
+    from toreqprop.kernels.cells import Cells
     from toreqprop.kernels.chain import Chain
 
 
@@ -55,6 +57,8 @@ def relax(
     if specialist is not None:
         own = specialist.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         if own is not None:
+            if own.status is Status.MAX_STEPS:
+                own = _named(own, system, solver.tol)
             reached = own.state
             return own.but(bound=lambda: system.error_bound(reached))
     chosen = _serving(named, system, solver) if plain else None
@@ -180,7 +184,7 @@ class Specialist(Protocol):
 
 def _specialist(kernel: Kernel | None, system: System, solver: Solver) -> Specialist | None:
     """Who serves the system, if anybody does."""
-    for find in (_chain, _passes, _heads):
+    for find in (_chain, _passes, _heads, _cells):
         found = find(kernel, system, solver)
         if found is not None:
             return found
@@ -237,6 +241,36 @@ def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | Non
     if kernel is None:
         return None
     return compiled_heads(system.drive, solver.memory, system.contraction)
+
+
+def _cells(kernel: Kernel | None, system: System, solver: Solver) -> Cells | None:
+    """The map as compiled code takes it, where it serves: sigmoid units, damped iteration, the
+    CPU."""
+    if type(solver) is not FixedPoint:
+        return None
+    field = system.field
+    if not (type(field) is MapEnergy and field.activation == Sigmoid()):
+        return None
+    kernels = system.params[2]
+    if kernel is None or not compiled_available() or not all_plain((system.drive[0], kernels)):
+        return None
+    factor = system.contraction if solver.plain else None
+    return checks.unchecked(
+        _cells_class(),
+        drive=system.drive[0].detach(),
+        kernel=kernels,
+        begin=field.start,
+        damping=solver.damping,
+        contraction=1.0 if factor is None else factor,
+    )
+
+
+@cache
+def _cells_class() -> type[Cells]:
+    """Imported where Numba is installed."""
+    from toreqprop.kernels.cells import Cells
+
+    return Cells
 
 
 def _pushes(system: System, nudge: Opposed) -> Pushes:
