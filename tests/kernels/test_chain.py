@@ -97,7 +97,7 @@ def test_deep_stacks_are_extrapolated_in_both_phases() -> None:
     fast, general = _trained(model, x, "auto"), _trained(model, x, "torch")
     for ours, theirs in zip(fast[1], general[1], strict=True):
         assert float((ours - theirs).norm()) <= 1e-3 * float(theirs.norm())
-    assert abs(fast[2][0].steps - general[2][0].steps) <= 1
+    assert fast[2][0].steps <= general[2][0].steps + 1  # first passes weigh all layers alike
     model.solver = teq.GaussSeidel("symmetric", tol=model.tol, max_steps=model.max_steps)
     plain = _trained(model, x, "auto")
     for extrapolated, swept in zip(fast[2], plain[2], strict=True):
