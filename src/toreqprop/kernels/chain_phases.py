@@ -27,9 +27,9 @@ PACKED = 0.75
 computed: copying them costs as much as a small product."""
 
 EVEN = 8
-"""Passes of a free phase whose extrapolation weighs all layers alike, as the rule that ends it does:
-only in long phases does the norm of the temperatures, which hardly sees the upper layers where
-feedback is weak, make up for that."""
+"""Passes of a free phase whose extrapolation weighs all layers alike, as the rule that ends it
+does: only in long phases does the norm of the temperatures, which hardly sees the upper layers
+where feedback is weak, make up for that."""
 
 SCALED = 16
 """Half passes of a shift that are scaled layer by layer: most networks settle within them."""
