@@ -19,7 +19,7 @@ from toreqprop.energies import (
     convolution_norm,
 )
 from toreqprop.energies.gram_block import gram_of, top_of_gram
-from toreqprop.energies.singular_block import largest_singular
+from toreqprop.energies.singular_block import best_in_block
 from toreqprop.energies.tight_ball import MARGIN, PROOF_EVERY, norm_is_below
 from toreqprop.kernels import compiled_available
 
@@ -184,13 +184,18 @@ def test_blocks_of_both_kinds_agree() -> None:
     """Compiled and not: the same value and vectors, also of a matrix of rank two."""
     if not compiled_available():
         pytest.skip("Numba is not installed")
+    from toreqprop.kernels.lanczos import block_norm
+    from toreqprop.kernels.products import routine
+
     torch.manual_seed(0)
     thin = torch.randn(40, 2, dtype=torch.float64) @ torch.randn(2, 30, dtype=torch.float64)
     for weight in (thin, torch.randn(40, 30, dtype=torch.float64)):
         start = torch.randn(8, 30, dtype=torch.float64)
-        one = largest_singular(weight, start, 2)
-        two = largest_singular(weight, start, 2, compiled=True)
-        assert one[0] == pytest.approx(two[0], rel=1e-9)
+        one = best_in_block(weight, start, 2)
+        left, right = torch.empty(40, dtype=torch.float64), torch.empty_like(start)
+        arrays = weight.numpy(), start.numpy(), 2, left.numpy(), right.numpy()
+        two = block_norm(routine(weight.dtype), *arrays), left, right
+        assert float(one[0]) == pytest.approx(two[0], rel=1e-9)
         assert one[0] <= norm(weight) * (1 + 1e-12)
         for a, b in ((one[1], two[1]), (one[2][0], two[2][0])):
             assert abs(float(a @ b)) == pytest.approx(1, rel=1e-6)

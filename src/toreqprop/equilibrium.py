@@ -15,7 +15,7 @@ from toreqprop.errors import NotFiniteError, UnsupportedModelError
 from toreqprop.gradients import GradientEstimator, Problem, UnrolledGradient
 from toreqprop.solution import Solution, State, Status
 from toreqprop.solvers import Hook, Solver, Trace, relax
-from toreqprop.tracing import full_precision, is_traced, last_backward
+from toreqprop.tracing import direct, full_precision, is_traced, is_transformed, last_backward
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
         return last.but(state=state, steps=settings.gradient.steps)
     refuse_tracing()
     found = _Found()
-    transformed = torch._C._are_functorch_transforms_active()
-    function = _TransformedEquilibrium if transformed else _Equilibrium
-    tensors = function.apply(settings, found, x, *params)
+    apply = _TransformedEquilibrium.apply if is_transformed() else _apply
+    tensors = apply(settings, found, x, *params)
     solution = found.solution
     return solution.but(state=tensors[: len(solution.state)])
 
@@ -90,6 +89,9 @@ class _Equilibrium(torch.autograd.Function):
     @last_backward
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         return _nudged_phases(ctx, cotangents)
+
+
+_apply = direct(_Equilibrium)
 
 
 class _TransformedEquilibrium(torch.autograd.Function):

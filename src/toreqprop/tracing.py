@@ -44,6 +44,17 @@ def last_backward(
     return backward
 
 
+def direct(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` for where no transform of ``torch.func`` is active, which the caller has
+    asked: unwrapping what one may have left behind takes as long as the rest of the call."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is active."""
+    return torch._C._are_functorch_transforms_active()  # type: ignore[no-any-return]
+
+
 def is_traced() -> bool:
     """Within ``torch.jit.trace`` and ``torch.export``: nothing may depend on values then."""
     return torch._C._get_tracing_state() is not None or torch.compiler.is_exporting()

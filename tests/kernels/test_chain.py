@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -97,7 +98,7 @@ def test_deep_stacks_are_extrapolated_in_both_phases() -> None:
     fast, general = _trained(model, x, "auto"), _trained(model, x, "torch")
     for ours, theirs in zip(fast[1], general[1], strict=True):
         assert float((ours - theirs).norm()) <= 1e-3 * float(theirs.norm())
-    assert abs(fast[2][0].steps - general[2][0].steps) <= 1
+    assert fast[2][0].steps <= general[2][0].steps + 1  # first passes weigh all layers alike
     model.solver = teq.GaussSeidel("symmetric", tol=model.tol, max_steps=model.max_steps)
     plain = _trained(model, x, "auto")
     for extrapolated, swept in zip(fast[2], plain[2], strict=True):
@@ -134,3 +135,16 @@ def test_a_start_is_used() -> None:
     first = model.equilibrium(x)
     again = model.equilibrium(x, start=tuple(s.detach() for s in first.state))
     assert again.steps < first.steps
+
+
+def test_a_shift_too_small_to_be_squared_is_still_felt_by_its_neighbour() -> None:
+    """At an equilibrium every factor is one: ``own_l = joint_l + joint_{l+1} − force_l``."""
+    from toreqprop.kernels.chain_loops import _amplitudes
+
+    own, joint = np.array([1e-40, 1.0, 1.0]), np.array([0.0, 0.2, 0.3])
+    force, found = np.array([0.0, 0.5, 0.3]) - np.array([0.0, 1.0, 1.0]), np.zeros(3)
+    _amplitudes(own, joint, force, np.ones(3), found)
+    assert found == pytest.approx(np.ones(3), abs=1e-12)
+    own[0], own[2], force[0] = 1.0, 1e-40, -0.8
+    _amplitudes(own, joint, force, np.ones(3), found)
+    assert found == pytest.approx(np.ones(3), abs=1e-12)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +18,6 @@ from toreqprop.energies.base import Pairs
 from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
-from toreqprop.tracing import has_memory
 
 
 class Nudge(Protocol):
@@ -200,11 +200,16 @@ class Opposed:
 
 
 def nothing_like(state: Tensor) -> Tensor:
-    """Zeros, of which there is only one in memory: `is_nothing` knows them almost unread."""
-    return state.new_zeros(()).expand(state.shape)
+    """Zeros, of which there is only one in memory: `is_nothing` knows them unread."""
+    return _zero(state.dtype, state.device).expand(state.shape)
+
+
+@cache
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros((), dtype=dtype, device=device)
 
 
 def is_nothing(direction: Tensor) -> bool:
     """Whether these are zeros as `nothing_like` makes them: a layer that the loss does not see."""
-    alike = not any(direction.stride()) and direction.numel() > 0
-    return alike and has_memory(direction) and direction.as_strided((), ()).item() == 0
+    base = direction._base
+    return base is not None and base is _zero(direction.dtype, direction.device)

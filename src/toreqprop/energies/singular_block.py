@@ -24,16 +24,6 @@ def usual_rounds(shape: tuple[int, ...]) -> int:
     return ROUNDS + (min(shape) > LARGE)
 
 
-def largest_singular(
-    weight: Tensor, start: Tensor, rounds: int, *, compiled: bool = False
-) -> tuple[float, Tensor, Tensor]:
-    """`best_in_block` with its value as a number, by compiled steps where asked."""
-    if compiled:
-        return _compiled(weight, start, rounds)
-    value, left, right = best_in_block(weight, start, rounds)
-    return value.item(), left, right
-
-
 def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
     """``‖W‖₂`` from below, its left vector, and the best right vectors, (block, columns).
 
@@ -67,13 +57,3 @@ def best_in_block(weight: Tensor, start: Tensor, rounds: int) -> tuple[Tensor, T
         torch.where(finite, left_best, 0.0),
         torch.where(finite, right, 0.0),
     )
-
-
-def _compiled(weight: Tensor, start: Tensor, rounds: int) -> tuple[float, Tensor, Tensor]:
-    """The same in one call: the small steps between products cost more than the products."""
-    from toreqprop.kernels.lanczos import block_norm
-    from toreqprop.kernels.products import routine
-
-    left, right = weight.new_empty(weight.shape[0]), torch.empty_like(start)
-    arrays = weight.numpy(), start.numpy(), rounds, left.numpy(), right.numpy()
-    return block_norm(routine(weight.dtype), *arrays), left, right

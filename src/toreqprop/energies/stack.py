@@ -17,7 +17,9 @@ from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, W
 from toreqprop.energies.couplings import Coupling, LinearCoupling
 from toreqprop.energies.pairs import Signal, shift
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
+from toreqprop.kernels import compiled_hebbian
 from toreqprop.solution import State
+from toreqprop.tracing import all_plain
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,9 @@ class StackEnergy(Energy):
         """The local form: each coupling sees the activities at its two ends."""
         if phases[0].is_complex():
             return super().energy_gradients(phases, weight, x, params, wants)
+        at_once = self._dense_gradients(phases, weight, x, wants)
+        if at_once is not None:
+            return at_once
         parts = list(self._split(params))
         wanted = list(self._split(wants[1:]))
         ends = [(layer, layer - 1, self.couplings[layer]) for layer in range(len(phases))]
@@ -257,6 +262,23 @@ class StackEnergy(Energy):
                 wanted[number],
             )
         return tuple(found)
+
+    def _dense_gradients(
+        self, phases: Pairs, weight: Tensor, x: Tensor, wants: Wants
+    ) -> Gradients | None:
+        """All of them by one compiled call, where that serves: every matrix and bias is asked for,
+        and nothing of the input."""
+        compiled = compiled_hebbian() if self.is_dense and not wants[0] and all(wants[1:]) else None
+        if compiled is None:
+            return None
+        state = [*[p.center for p in phases], *[p.shift for p in phases]]
+        seen = (x, weight, *state)
+        if torch.is_grad_enabled() or x.dim() != 2 or x.shape[:1] != weight.shape:
+            return None
+        if not all_plain(seen) or not all(t.is_contiguous() for t in seen):
+            return None
+        heat = [-self.temperature(layer) for layer in range(len(phases))]
+        return (None, *compiled.stack(state, x, weight, heat))
 
     def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
         """The norm of the block matrix of the couplings' norms, times the activation's slope.

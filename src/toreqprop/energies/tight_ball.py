@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop import checks
+from toreqprop.energies.bounded import COLD, FRESH, PROOF_EVERY, bounded, serves
 from toreqprop.energies.gram_block import MAPS, ROUNDS, gram_of, top_of_gram
 from toreqprop.energies.singular_block import (
     best_in_block,
     block_size,
-    largest_singular,
     usual_rounds,
 )
 from toreqprop.errors import ConvergenceWarning
@@ -30,22 +30,12 @@ norm."""
 SYMMETRIC_STEPS = 16
 """Products of Lanczos. Other matrices: see `singular_block`; convolutions: see `gram_block`."""
 
-COLD = 3
-"""Before the first training step nothing is known: that many times the products."""
-
 MARGIN = 1.03
 """What the estimate is multiplied with, as it comes from below: `tests/test_tight_ball.py` holds
 the result against the norm, at first and at every step of trainings."""
 
-FRESH = 0.1
-"""Share of noise in the next start: what a step of the optimizer adds may be orthogonal to all that
-was large before."""
-
 PROOF, DOUBT = 100, 1e-9
 """Pairs of products in the proof for a convolution, and the probability that it is wrong."""
-
-PROOF_EVERY = 200
-"""Training steps from one proof to the next."""
 
 
 class TightBall(nn.Module):
@@ -84,16 +74,19 @@ class TightBall(nn.Module):
         checks.flag("compiled", compiled)
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
-        vectors = self.shape[1:] if symmetric else (block_size(self.shape), self.shape[1])
+        self.blocks = block_size(self.shape), usual_rounds(self.shape)
+        vectors = self.shape[1:] if symmetric else (self.blocks[0], self.shape[1])
         self.register_buffer("start", noise(0, vectors))
         self.register_buffer("margin", torch.tensor(MARGIN))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, weight: Tensor) -> Tensor:
-        plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
-        if self.compiled and plain and has_memory(weight) and not torch.compiler.is_compiling():
-            return _Scaled.apply(weight, self)
+        if serves((self,), (weight,)):
+            return bounded((self,), (weight,))[0]
         if self.symmetric:
+            plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
+            if self.compiled and plain and has_memory(weight) and not torch.compiler.is_compiling():
+                return _Scaled.apply(weight, self)
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
@@ -147,15 +140,22 @@ class TightBall(nn.Module):
             else:
                 other = noise(number, right.shape).to(right)
                 self.start.copy_(right + (FRESH / length**0.5) * other)
-            if number % PROOF_EVERY == 0 and not self.proven(weight):
-                self.margin *= 1.02
-                warnings.warn(
-                    f"The spectral norm was above its radius {self.radius:g} after {number} steps: "
-                    f"the margin is now {float(self.margin):.3f}. For a proof at every step use "
-                    'bound="proven" or bound="exact".',
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
+            self.prove(weight)
+
+    @torch.no_grad()
+    def prove(self, weight: Tensor) -> None:
+        """Every so many training steps: whether the norm is below the radius; else the margin is
+        raised, with a warning."""
+        number = int(self.steps)
+        if number % PROOF_EVERY == 0 and not self.proven(weight):
+            self.margin *= 1.02
+            warnings.warn(
+                f"The spectral norm was above its radius {self.radius:g} after {number} steps: "
+                f"the margin is now {float(self.margin):.3f}. For a proof at every step use "
+                'bound="proven" or bound="exact".',
+                ConvergenceWarning,
+                stacklevel=2,
+            )
 
     def proven(self, weight: Tensor) -> bool:
         """Whether ``‖weight‖₂ ≤ radius`` for certain, of a weight this ball has returned."""
@@ -327,16 +327,15 @@ def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
 
 
 class _Scaled(torch.autograd.Function):
-    """`TightBall` in closed form: ``dW = f·(G − ⟨G, W⟩/ν·uvᵀ)``, in few passes over memory."""
+    """A symmetric `TightBall` in closed form: ``dW = f·(sym(G) − ⟨G, W⟩/ν·uvᵀ)``."""
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, ball: TightBall) -> Tensor:
         from toreqprop.kernels.symmetric import symmetrise
 
-        source = raw.detach().contiguous()
-        if ball.symmetric:
-            source, given = torch.empty_like(source), source
-            symmetrise(given.numpy(), source.numpy(), 0.5)
+        given = raw.detach().contiguous()
+        source = torch.empty_like(given)
+        symmetrise(given.numpy(), source.numpy(), 0.5)
         unit = 1.0
         value, left, right = _estimated(ball, source)
         if not _SMALLEST < value < _LARGEST:  # squares left the range of floats, or a NaN
@@ -345,7 +344,7 @@ class _Scaled(torch.autograd.Function):
         size = value * float(ball.margin)
         inside = size <= ball.radius * unit
         factor = 1.0 if inside else ball.radius / max(size, _tiny(source)) * unit
-        if inside and ball.symmetric:
+        if inside:
             weight = source
         else:
             # Twice where one factor, of a huge or tiny matrix, is not in the range of floats.
@@ -361,27 +360,21 @@ class _Scaled(torch.autograd.Function):
         from toreqprop.kernels.symmetric import symmetrise
 
         weight, left, right = ctx.saved_tensors
-        ball: TightBall = ctx.ball
-        found = gradient
-        if ball.symmetric:
-            source = gradient.detach().contiguous()
-            found = torch.empty_like(source)
-            symmetrise(source.numpy(), found.numpy(), 0.5)
+        source = gradient.detach().contiguous()
+        found = torch.empty_like(source)
+        symmetrise(source.numpy(), found.numpy(), 0.5)
         if ctx.scaled:
             inner = float(torch.dot(gradient.reshape(-1), weight.reshape(-1)))
-            first = right if ball.symmetric else right[0]
-            found = torch.addr(found, left, first, beta=ctx.factor, alpha=-inner / ctx.value)
-        ball.advance(right, weight)
+            found = torch.addr(found, left, right, beta=ctx.factor, alpha=-inner / ctx.value)
+        ctx.ball.advance(right, weight)
         return found, None
 
 
 def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
-    """As `TightBall.estimate`, with ν first; compiled where the matrix is symmetric."""
-    first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
-    if not ball.symmetric:
-        return largest_singular(weight, first, ball.products(), compiled=True)
+    """As `TightBall.estimate` of a symmetric matrix, with ν first; compiled."""
     from toreqprop.kernels.lanczos import symmetric_norm
 
+    first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
     left, right = torch.empty_like(first), torch.empty_like(first)
     arrays = first.numpy(), ball.products(), left.numpy(), right.numpy()
     return symmetric_norm(weight.numpy(), *arrays), left, right

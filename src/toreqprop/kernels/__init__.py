@@ -37,6 +37,12 @@ def compiled_hebbian() -> ModuleType | None:
     return importlib.import_module("toreqprop.kernels.hebbian") if compiled_available() else None
 
 
+@cache
+def compiled_balls() -> ModuleType | None:
+    """`kernels.balls`, where Numba is installed."""
+    return importlib.import_module("toreqprop.kernels.balls") if compiled_available() else None
+
+
 def get_kernel(name: str | None) -> Kernel | None:
     """The kernel of that name; None for "torch", the general path that serves every system.
 
@@ -73,6 +79,7 @@ __all__ = [
     "KERNELS",
     "Kernel",
     "compiled_available",
+    "compiled_balls",
     "compiled_hebbian",
     "compiled_loops",
     "get_kernel",

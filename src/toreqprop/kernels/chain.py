@@ -10,8 +10,10 @@ more than the tolerance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,10 +47,12 @@ class Chain:
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
         """Passes down and up, each sample until none of its layers changes by more than ``tol``."""
         begin = () if start is None else tuple(s.detach().contiguous() for s in start)
-        found, residual = self._layers(), self._residual()
+        batch = self.drive.shape[0]
+        upper = [self.drive.new_empty(batch, b.shape[0]) for b in self.biases]
+        found, residual = (torch.empty_like(self.drive), *upper), np.zeros(batch)
         steps, good, finite, layer = phases.relax(
             routine(self.drive.dtype), self.drive.numpy(), _at(begin), *self._given(),
-            self.memory, (tol, *_floors(self.drive.dtype)), max_steps, _at(found), residual.numpy(),
+            self.memory, (tol, *_floors(self.drive.dtype)), max_steps, _at(found), residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
 
@@ -66,54 +70,54 @@ class Chain:
         None where the center has to move again and again, at a tolerance below the square of the
         nudge: relaxing both together, as the general path does, is faster then.
         """
-        free = tuple(s.contiguous() for s in free)
-        forces = tuple(
-            s if p is None else p[0].contiguous() for p, s in zip(pushes, free, strict=True)
-        )
+        layers = len(free)
+        free = tuple([s.contiguous() for s in free])
+        forces = [free[0] if p is None else p[0].contiguous() for p in pushes]
         shares = np.array([0.0 if push is None else push[1] for push in pushes])
-        center, shift, residual = self._layers(), self._layers(), self._residual()
-        moved = np.zeros((len(free), 2))
+        center, shift = ([torch.empty_like(s) for s in free] for _ in range(2))
+        residual, moved = np.zeros(self.drive.shape[0]), np.zeros((layers, 2))
+        places = _at([*forces, *free, *center, *shift]).reshape(4, layers)
         halves, good, finite, layer, restless = phases.relax_pair(
-            routine(self.drive.dtype), self.drive.numpy(), _at(forces), shares, _at(free),
+            routine(self.drive.dtype), self.drive.numpy(), places[0], shares, places[1],
             *self._given(), self.memory, (tol, *_floors(self.drive.dtype), NUDGE_SLACK), DRIFT,
-            RECENTRED, max_steps, _at(center + shift).reshape(2, -1), residual.numpy(), moved,
+            RECENTRED, max_steps, places[2:], residual, moved,
         )  # fmt: skip
         if restless:
             return None
-        both = _solution(center, (halves + 1) // 2, good, finite, layer, residual)
-        return both.but(shift=shift, changes=tuple(map(tuple, moved.tolist())))
+        return _solution(
+            tuple(center), (halves + 1) // 2, good, finite, layer, residual,
+            shift=tuple(shift), changes=tuple(map(tuple, moved.tolist())),
+        )  # fmt: skip
 
     def _given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Where weights and biases are, columns of the layers, feedback."""
-        widths = (self.drive.shape[1], *(len(b) for b in self.biases))
+        widths = (self.drive.shape[1], *[b.shape[0] for b in self.biases])
         return _at(self.weights), _at(self.biases), _bounds(widths), self.feedback
 
-    def _layers(self) -> State:
-        """Room for a state."""
-        batch, dtype = len(self.drive), self.drive.dtype
-        upper = [torch.empty(batch, len(b), dtype=dtype) for b in self.biases]
-        return (torch.empty_like(self.drive), *upper)
 
-    def _residual(self) -> Tensor:
-        return torch.from_numpy(np.zeros(len(self.drive)))
-
-
-def _at(tensors: State) -> np.ndarray:
+def _at(tensors: Sequence[Tensor]) -> np.ndarray:
     """The addresses of tensors without gaps."""
     return np.array([t.data_ptr() for t in tensors], np.int64)
 
 
 def _solution(
-    state: State, steps: int, good: bool, finite: bool, layer: int, residual: Tensor
+    state: State,
+    steps: int,
+    good: bool,
+    finite: bool,
+    layer: int,
+    residual: np.ndarray,
+    **more: Any,
 ) -> Solution:
     ended = status(good and finite, finite)
     return unchecked(
         Solution,
         state=state,
         steps=steps,
-        residual=residual,
+        residual=torch.from_numpy(residual),
         status=ended,
         layer=None if ended is Status.CONVERGED else layer,
+        **more,
     )
 
 

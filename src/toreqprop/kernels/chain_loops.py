@@ -248,7 +248,8 @@ def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
     ``½Σ t_l a_l² own_l − Σ t_l a_l a_{l−1} joint_l + Σ t_l a_l force_l``, t_l the temperatures
     ``heat``: a symmetric tridiagonal system, in units of its diagonal. All are one where it has no
     minimum, or one that is far away; and at the equilibrium, as ``own`` is that of the shift's own
-    preactivation, not of its linearisation.
+    preactivation, not of its linearisation. A layer whose shift is too small to be squared stays as
+    it is, and its neighbours still feel it.
     """
     layers = own.shape[0]
     pivot, right = np.empty(layers), np.empty(layers)
@@ -257,8 +258,17 @@ def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
     for layer in range(layers):
         live = own[layer] > _TINY
         pivot[layer] = 1.0
-        right[layer] = -force[layer] * math.sqrt(heat[layer] / own[layer]) if live else 0.0
-        if layer == 0 or not live or not own[layer - 1] > _TINY:
+        right[layer] = 0.0
+        if not live:
+            continue
+        unit = math.sqrt(heat[layer] / own[layer])
+        right[layer] = -force[layer] * unit
+        if layer + 1 < layers and not own[layer + 1] > _TINY:
+            right[layer] += heat[layer + 1] / heat[layer] * unit * joint[layer + 1]
+        if layer == 0:
+            continue
+        if not own[layer - 1] > _TINY:
+            right[layer] += unit * joint[layer]
             continue
         beside = math.sqrt(heat[layer] / heat[layer - 1] / own[layer] / own[layer - 1])
         beside *= -joint[layer]
@@ -283,7 +293,8 @@ def _amplitudes(own, joint, force, heat, found):  # type: ignore[no-untyped-def]
             found[layer] = value
 
 
-_TINY = 1e-30
+_TINY = 1e-34
+"""Below that, squares of single numbers begin to leave the range of float32."""
 
 
 @compiled

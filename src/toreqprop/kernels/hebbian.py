@@ -1,13 +1,16 @@
-"""The local gradient of a matrix from the activities at its two ends, in one compiled call."""
+"""Local gradients of matrices from the activities at their two ends, in one compiled call."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from toreqprop.kernels.compiling import compiled
-from toreqprop.kernels.products import outer_product, routine
+from toreqprop.kernels.products import matrix_at, numbers_at, outer_product, routine
 
 
 def matrix_and_bias(
@@ -28,9 +31,46 @@ def matrix_and_bias(
     return matrix, bias
 
 
+def stack(
+    state: Sequence[Tensor], x: Tensor, weight: Tensor, heat: Sequence[float]
+) -> list[Tensor]:
+    """`matrix_and_bias` of every matrix of a stack above the input ``x``, ``weight`` times ``heat``
+    of the layer above: matrix, bias, matrix, bias. ``state`` has all centers, then all shifts."""
+    widths = [x.shape[1], *[t.shape[1] for t in state[: len(heat)]]]
+    found: list[Tensor] = []
+    for below, above in itertools.pairwise(widths):
+        found += (x.new_empty(above, below), x.new_empty(above))
+    places = np.array([t.data_ptr() for t in (x, *state, *found)], np.int64)
+    _stack(routine(x.dtype), places, np.array(widths), weight.numpy(), np.array(heat))
+    return found
+
+
 def serves(tensors: tuple[Tensor, ...]) -> bool:
     """Whether these are rows of numbers without gaps; that they are plain is asked elsewhere."""
     return all(t.dim() == 2 and t.is_contiguous() for t in tensors) and not torch.is_grad_enabled()
+
+
+@compiled
+def _stack(gemm, places, widths, weight, heat):  # type: ignore[no-untyped-def]
+    """``places``: the input, centers and shifts of the layers, then what is found."""
+    layers, rows = heat.shape[0], weight.shape[0]
+    own, nothing = np.empty_like(weight), matrix_at(places[0], 0, widths[0], weight)
+    for layer in range(layers):
+        factor = weight.dtype.type(heat[layer])
+        for i in range(rows):
+            own[i] = factor * weight[i]
+        above, below = widths[layer + 1], widths[layer]
+        turned = matrix_at(places[layers + layer], rows, below, weight) if layer else nothing
+        _differences(
+            gemm,
+            matrix_at(places[1 + layer], rows, above, weight),
+            matrix_at(places[1 + layers + layer], rows, above, weight),
+            matrix_at(places[layer], rows, below, weight),
+            turned,
+            own,
+            matrix_at(places[1 + 2 * layers + 2 * layer], above, below, weight),
+            numbers_at(places[2 + 2 * layers + 2 * layer], above, weight),
+        )
 
 
 @compiled

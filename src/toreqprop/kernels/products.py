@@ -8,6 +8,7 @@ as many threads as PyTorch was told to. Where PyTorch does not show its routine,
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,8 +56,21 @@ def _constants(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 
 def routine(dtype: torch.dtype) -> Routine:
-    """The routine for one caller: memory that is written to is not shared."""
-    return Routine(_address(dtype), np.zeros(6, np.int32), *_constants(dtype))
+    """The routine for one thread: memory that is written to is not shared."""
+    kept = _own.routines
+    if dtype not in kept:
+        kept[dtype] = Routine(_address(dtype), np.zeros(6, np.int32), *_constants(dtype))
+    return kept[dtype]
+
+
+class _Own(threading.local):
+    """What every thread has for itself."""
+
+    def __init__(self) -> None:
+        self.routines: dict[torch.dtype, Routine] = {}
+
+
+_own = _Own()
 
 
 @intrinsic
@@ -89,6 +103,12 @@ def _pointer(typing, address):  # type: ignore[no-untyped-def]
 def numbers_at(address, count, like):  # type: ignore[no-untyped-def]
     """``count`` numbers at an address, of the type that those in the array ``like`` have."""
     return numba.carray(_pointer(address), (count,), like.dtype)
+
+
+@compiled
+def matrix_at(address, rows, columns, like):  # type: ignore[no-untyped-def]
+    """A matrix in rows at an address, of the type that those in the array ``like`` have."""
+    return numba.carray(_pointer(address), (rows, columns), like.dtype)
 
 
 @compiled

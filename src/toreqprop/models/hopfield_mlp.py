@@ -23,7 +23,7 @@ from toreqprop.energies import (
 )
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
-from toreqprop.models.constrained import Constrained, balls, constrained, weight_and_bias
+from toreqprop.models.constrained import Constrained, balls, constrained, weights_and_biases
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
@@ -158,10 +158,12 @@ class HopfieldMLP(EquilibriumModel):
         return self.field.activation
 
     def system_parameters(self) -> Params:
-        return tuple(t for layer in self.layers for t in weight_and_bias(layer))
+        return tuple(weights_and_biases(self.layers))
 
     def readout_from(self, state: State) -> Tensor:
-        return state[-1] if self.readout is None else self.readout(self.gain * state[-1])
+        if self.readout is None:
+            return state[-1]
+        return self.readout(state[-1] if self.gain == 1 else self.gain * state[-1])
 
     def check_input(self, x: Tensor) -> None:
         first: Any = self.layers[0]  # asking for all parameters takes longer

@@ -142,6 +142,8 @@ def relax_pair(
 
 
 def _check(system: System, solver: Solver, trace: Trace | None) -> None:
+    if type(system) is System and isinstance(solver, Solver) and trace is None:
+        return
     checks.instance("system", system, System, "use System.bind(field, x, params)")
     checks.instance("solver", solver, Solver, "use FixedPoint()")
     checks.instance("trace", trace, Trace, "use Trace()", optional=True)
@@ -204,10 +206,10 @@ def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | Non
         return None
     if not field.is_dense or not all_plain(system.drive):
         return None
-    drive, *upper = (t.detach().contiguous() for t in system.drive)
+    drive, *upper = [t.contiguous() for t in system.drive]
     return checks.unchecked(
         _chain_class(),
-        drive=drive,
+        drive=drive.detach(),
         weights=tuple(upper[0::2]),
         biases=tuple(upper[1::2]),
         feedback=float(field.feedback),

@@ -17,7 +17,7 @@ from toreqprop.gradients import clamped as clamped_learning
 from toreqprop.gradients import continual as continual_ep
 from toreqprop.gradients import holomorphic as holomorphic_ep
 from toreqprop.gradients import vector_field as vector_field_ep
-from toreqprop.verify.mutations.mutation import Mutation, swapped
+from toreqprop.verify.mutations.mutation import Mutation, swapped, together
 
 AREA = "estimators"
 
@@ -58,6 +58,22 @@ def _first_sample(right: Any) -> Any:
         return direction, torch.cat([1.3 * scale[:1], scale[1:]]), largest
 
     return measured
+
+
+def _every_other(first: int, factor: float) -> Callable[[Any], Any]:
+    """Every second gradient from the first on, those of all biases or of all upper matrices."""
+
+    def change(right: Any) -> Any:
+        def spoiled(*given: Any) -> Gradients | None:
+            found = right(*given)
+            if found is None:
+                return None
+            bad = range(first, len(found), 2)
+            return tuple(factor * g if k in bad else g for k, g in enumerate(found))
+
+        return spoiled
+
+    return change
 
 
 def _upper_matrix(right: Any) -> Any:
@@ -124,15 +140,24 @@ MUTATIONS = (
     ),
     Mutation(
         "sign of a stack's bias", AREA, "the gradient of every bias of a stack points uphill", 69,
-        swapped(LinearCoupling, "gradients", times(1, -1.0)),
+        together(
+            swapped(LinearCoupling, "gradients", times(1, -1.0)),
+            swapped(StackEnergy, "_dense_gradients", _every_other(2, -1.0)),
+        ),
     ),
     Mutation(
         "upper matrices x0.7", AREA, "gradients of matrices between layers, not the first", 67,
-        swapped(LinearCoupling, "gradients", _upper_matrix),
+        together(
+            swapped(LinearCoupling, "gradients", _upper_matrix),
+            swapped(StackEnergy, "_dense_gradients", _every_other(3, 0.7)),
+        ),
     ),
     Mutation(
         "half of the Hebbian contrast", AREA, "what a weight's lower end moves is left out", 67,
-        swapped(LinearCoupling, "gradients", _one_end),
+        together(
+            swapped(LinearCoupling, "gradients", _one_end),
+            swapped(StackEnergy, "_dense_gradients", lambda right: lambda *given: None),
+        ),
     ),
     Mutation(
         "centred contrast one-sided", AREA, "CenteredEP contrasts with the free phase", 9,

@@ -1,0 +1,147 @@
+"""Several weights brought into tight balls at once: one node of the graph for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toreqprop.kernels import compiled_balls
+from toreqprop.tracing import all_plain, direct, is_transformed, last_backward
+
+if TYPE_CHECKING:
+    from toreqprop.energies.tight_ball import TightBall
+
+COLD = 3
+"""Before the first training step nothing is known: that many times the products."""
+
+FRESH = 0.1
+"""Share of noise in the next start: what a step of the optimizer adds may be orthogonal to all that
+was large before."""
+
+PROOF_EVERY = 200
+"""Training steps from one proof to the next."""
+
+
+def serves(balls: Sequence[TightBall], weights: Sequence[Tensor]) -> bool:
+    """Whether compiled code takes these: matrices that need not be symmetric, in the memory of the
+    CPU, all of one dtype with their balls."""
+    if torch.compiler.is_compiling() or is_transformed():
+        return False
+    seen = list(weights)
+    for ball, weight in zip(balls, weights, strict=True):
+        if ball.symmetric or not ball.compiled or weight.shape != ball.shape:
+            return False
+        buffers: Any = ball._buffers  # asking the module for each takes longer than all of this
+        if not _starts(ball, buffers["start"]):
+            return False
+        seen += (buffers["start"], buffers["margin"])
+    return all_plain(seen)
+
+
+def _starts(ball: TightBall, start: Tensor) -> bool:
+    """Whether the block lies in memory as compiled code takes it to."""
+    return start.shape == (ball.blocks[0], ball.shape[1]) and start.is_contiguous()
+
+
+def bounded(balls: tuple[TightBall, ...], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Each weight in its ball, as `TightBall` says; one compiled call for all of them."""
+    return _apply(balls, *weights)  # type: ignore[no-any-return]
+
+
+class _Bounded(torch.autograd.Function):
+    """`TightBall` in closed form: ``dW = f·(G − ⟨G, W⟩/ν·uvᵀ)``, in few passes over memory."""
+
+    @staticmethod
+    def forward(ctx: Any, balls: tuple[TightBall, ...], *raws: Tensor) -> tuple[Tensor, ...]:
+        given = [raw.contiguous() for raw in raws]
+        weights = tuple([torch.empty_like(raw) for raw in given])
+        layout = _laid_out(tuple([(ball.shape, ball.blocks, ball.radius) for ball in balls]))
+        vectors = given[0].new_empty(layout.total)
+        places = _places(balls, given, weights, vectors, layout)
+        found = np.empty((len(balls), 3))
+        kernels: Any = compiled_balls()
+        gemm = kernels.routine(vectors.dtype)
+        kernels.into_balls(gemm, places, layout.shapes, layout.radii, COLD, found)
+        ctx.balls, ctx.layout, ctx.found = balls, layout, found
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(vectors, *weights)
+        return weights
+
+    @staticmethod
+    @last_backward
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        balls, found, (vectors, *weights) = ctx.balls, ctx.found, ctx.saved_tensors
+        asked = [
+            None if g is None or not wanted else g.contiguous()
+            for g, wanted in zip(gradients, ctx.needs_input_grad[1:], strict=True)
+        ]
+        # All addresses anew: buffers may have moved since, and what was saved too.
+        places = _places(balls, asked, weights, vectors, ctx.layout)
+        results = list(asked)
+        for k, gradient in enumerate(asked):
+            if gradient is not None and found[k, 2]:
+                results[k] = result = torch.empty_like(gradient)
+                places[k, 7] = result.data_ptr()
+        kernels: Any = compiled_balls()
+        shapes, like = ctx.layout.shapes, vectors.numpy()
+        if kernels.out_of_balls(places, shapes, found, FRESH, PROOF_EVERY, like):
+            for ball, gradient, weight in zip(balls, asked, weights, strict=True):
+                if gradient is not None:
+                    ball.prove(weight)
+        return (None, *results)
+
+
+_apply = direct(_Bounded)
+
+
+class Layout(NamedTuple):
+    """Rows, columns, vectors and rounds of every ball, and its radius; where its left and right
+    vectors begin among those of all, and how many numbers these are."""
+
+    shapes: np.ndarray
+    radii: np.ndarray
+    offsets: list[list[int]]
+    total: int
+
+
+@lru_cache(maxsize=64)
+def _laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], float], ...]) -> Layout:
+    """Of balls with these shapes, blocks and radii."""
+    shapes = np.array([(*shape, *blocks) for shape, blocks, _ in balls])
+    sizes = np.stack([shapes[:, 0], shapes[:, 1] * shapes[:, 2]], 1)
+    ends = np.cumsum(sizes)
+    offsets = (ends - sizes.reshape(-1)).reshape(-1, 2)
+    radii = np.array([radius for _, _, radius in balls])
+    return Layout(shapes, radii, offsets.tolist(), int(ends[-1]))
+
+
+def _places(
+    balls: tuple[TightBall, ...],
+    first: Sequence[Tensor | None],
+    weights: Sequence[Tensor],
+    vectors: Tensor,
+    layout: Layout,
+) -> np.ndarray:
+    """The addresses that `kernels.balls` takes, ``first`` in their first column."""
+    begin, size, dtype = vectors.data_ptr(), vectors.element_size(), vectors.dtype
+    found: list[int] = []
+    for ball, one, weight, (left, right) in zip(balls, first, weights, layout.offsets, strict=True):
+        buffers: Any = ball._buffers
+        start = buffers["start"]
+        stays = start.dtype == dtype and start.is_cpu and _starts(ball, start)
+        found += (
+            0 if one is None else one.data_ptr(),
+            weight.data_ptr(),
+            start.data_ptr() if stays else 0,
+            begin + size * left,
+            begin + size * right,
+            buffers["margin"].data_ptr(),
+            buffers["steps"].data_ptr(),
+            0,
+        )
+    return np.array(found, np.int64).reshape(-1, 8)

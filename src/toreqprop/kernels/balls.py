@@ -1,0 +1,120 @@
+"""Several matrices brought into balls, and their gradients, in one compiled call each.
+
+Around a call for every matrix Python took as long as the call: here all are given by addresses.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.lanczos import block_norm, next_start
+from toreqprop.kernels.products import matrix_at, numbers_at
+from toreqprop.kernels.products import routine as routine
+from toreqprop.kernels.vectors import dot
+
+SMALLEST, LARGEST = 1e-18, 1e18
+"""Outside of these squares of norms may leave the range of floats."""
+
+
+@compiled
+def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-untyped-def]
+    """``W ↦ W·min(1, radius/(margin·ν))`` of every matrix.
+
+    Columns of ``places``: addresses of raw and bounded weight, start, left and right vectors, the
+    margin and the number of training steps. Columns of ``shapes``: rows, columns, vectors of a
+    block, pairs of products (``cold`` times as many before the first step). Columns of ``found``:
+    ν, the factor, and whether there is one.
+    """
+    like = gemm[2]
+    kind, tiny = like.dtype.type, np.finfo(like.dtype).tiny
+    for k in range(places.shape[0]):
+        rows, columns, size, rounds = shapes[k]
+        raw = matrix_at(places[k, 0], rows, columns, like)
+        weight = matrix_at(places[k, 1], rows, columns, like)
+        start = matrix_at(places[k, 2], size, columns, like)
+        left = numbers_at(places[k, 3], rows, like)
+        right = matrix_at(places[k, 4], size, columns, like)
+        margin = float(numbers_at(places[k, 5], 1, like)[0])
+        if numbers_at(places[k, 6], 1, places)[0] == 0:
+            rounds *= cold
+        unit, source = 1.0, raw
+        value = block_norm(gemm, raw, start, rounds, left, right)
+        if not SMALLEST < value < LARGEST:  # or a NaN
+            unit, source = 1 / max(_peak(raw), tiny), weight
+            _times(raw, kind(unit), weight)
+            value = block_norm(gemm, weight, start, rounds, left, right)
+        reach = value * margin
+        inside = reach <= radii[k] * unit
+        share = 1 / unit if inside else radii[k] / max(reach, tiny)
+        _times(source, kind(share), weight)
+        found[k, 0], found[k, 1], found[k, 2] = value / unit, share * unit, not inside
+
+
+@compiled
+def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-untyped-def]
+    """``G ↦ f·(G − ⟨G, W⟩/ν·uvᵀ)`` of every matrix, and where its next estimate starts.
+
+    Columns of ``places``: those of `into_balls`, the gradient's address in place of the raw
+    weight's, zero where there is none, and that of the result, zero where it is the gradient
+    itself. Training steps are counted here. A ball that has moved elsewhere since, or to another
+    dtype, has no start here, and keeps what it has. Returns whether a number of steps that
+    ``every`` divides was reached.
+    """
+    due = False
+    for k in range(places.shape[0]):
+        if places[k, 0] == 0:
+            continue
+        rows, columns, size, _ = shapes[k]
+        right = matrix_at(places[k, 4], size, columns, like)
+        if places[k, 7]:
+            _slope(
+                matrix_at(places[k, 0], rows, columns, like),
+                matrix_at(places[k, 1], rows, columns, like),
+                numbers_at(places[k, 3], rows, like),
+                right[0], found[k, 0], found[k, 1],
+                matrix_at(places[k, 7], rows, columns, like),
+            )  # fmt: skip
+        if places[k, 2] == 0:
+            continue
+        steps = numbers_at(places[k, 6], 1, places)
+        steps[0] += 1
+        start = matrix_at(places[k, 2], size, columns, like)
+        next_start(right, steps[0], fresh * math.sqrt(3 / columns), start)
+        due = due or steps[0] % every == 0
+    return due
+
+
+@compiled
+def _slope(gradient, weight, left, right, value, factor, out):  # type: ignore[no-untyped-def]
+    inner = 0.0
+    for i in range(gradient.shape[0]):
+        inner += dot(gradient[i], weight[i])
+    scale = out.dtype.type(factor)
+    for i in range(gradient.shape[0]):
+        given, row, share = gradient[i], out[i], out.dtype.type(inner / value * left[i])
+        for j in range(row.shape[0]):
+            row[j] = scale * given[j] - share * right[j]
+
+
+@compiled
+def _times(matrix, factor, out):  # type: ignore[no-untyped-def]
+    for i in range(matrix.shape[0]):
+        given, row = matrix[i], out[i]
+        for j in range(row.shape[0]):
+            row[j] = factor * given[j]
+
+
+@compiled
+def _peak(matrix):  # type: ignore[no-untyped-def]
+    """The largest size of an entry; NaN where there is one."""
+    largest = 0.0
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            if not abs(matrix[i, j]) <= largest:
+                largest = abs(matrix[i, j])
+                if largest != largest:
+                    return largest
+    return largest
