@@ -29,7 +29,8 @@ class Recipe:
 
     Of EP alone are ``feedback``, ``beta``, ``tol`` and ``radius``: the kernels between layers are
     kept so weak that the network contracts with that factor wherever no other pixel wins. Without,
-    and with a feedback of 0.1, it no longer contracted after a few hundred steps.
+    and with a feedback of 0.1, it no longer contracted after a few hundred steps; at a tolerance of
+    0.02 the gradient was closer to backprop's than to the exact one, and the certificate refused.
     """
 
     channels: tuple[int, ...] = (32, 64, 128)
@@ -39,8 +40,8 @@ class Recipe:
     feedback: float = 0.02
     radius: float = 0.7
     beta: float = 1e-4
-    tol: float = 2e-2
-    epochs: int = 6
+    tol: float = 7e-3
+    epochs: int = 5
     batch: int = 64
     rate: float = 4e-3
     decay: float = 0.05

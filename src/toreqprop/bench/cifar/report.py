@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from toreqprop.bench.cifar.plan import PUBLISHED, planned
 from toreqprop.bench.cifar.study import interval
 from toreqprop.plots.style import CYCLE, STYLES, finish, new_figure, plain_style
 
@@ -105,6 +106,54 @@ def check_lines(found: Report) -> list[str]:
 
 def _check(asked: str, measured: str, holds: bool) -> str:
     return f"| {asked} | {measured} | {'reached' if holds else '**missed**'} |"
+
+
+def plan_lines(found: Report) -> list[str]:
+    """What the published network would take, from the cost of a step that was measured."""
+    residual = found["residual"]
+    if residual is None:
+        return ["Not measured: `toreqprop cifar` without options does."]
+    told, plan, proof = PUBLISHED, planned(residual), residual["certificate"]
+    passes = " + ".join(str(p["steps"]) for p in proof["phases"])
+    verdict = "PASS" if proof["ok"] else "FAIL: " + ", ".join(proof["reasons"])
+    return [
+        "| | |", "|---|---|",
+        f"| published accuracy, epochs, batch iterations | {told.accuracy} %, {told.epochs}, "
+        f"{told.free_iterations} free + {told.nudged_phases} x {told.nudged_iterations} nudged |",
+        f"| products of one pass upwards, an image | {plan['products'] / 1e6:.0f} million |",
+        f"| products of their training ({plan['directions']} such passes a step) "
+        f"| {plan['theirs']:.1e} |",
+        f"| their GPU, if that took {told.hours:g} hours | {plan['rate']:.1e} products a second |",
+        f"| backprop at that rate, as many epochs | {plan['backprop_hours']:.2f} hours |",
+        f"| EP here over backprop, a step, measured at an eighth of the width | "
+        f"{plan['ratio']:.1f} ({passes} passes, certificate {verdict}, feedback "
+        f"{residual['feedback']:g}, tolerance {residual['tol']:g}) |",
+        f"| **EP here on that GPU** | **{plan['hours']:.1f} hours** |",
+        f"| the same on one core of this machine | {plan['cpu_days']:,.0f} days |",
+    ]  # fmt: skip
+
+
+def search_lines(trials: list[Report]) -> list[str]:
+    """Every trial on held-out images, in the order they were made."""
+    lines = [
+        "| method | images, epochs | rate, decay | start | feedback, radius, tolerance "
+        "| held-out accuracy | certificate after | processor time |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for trial in trials:
+        own, ep = trial["settings"], trial["method"] == "ep"
+        radius = f"{own['radius']:g}" if "radius" in own else "none"
+        loop = f"{own['feedback']:g}, {radius}, {own['tol']:g}" if ep else "–"
+        proof = "–"
+        if "certified" in trial:
+            words = "PASS" if trial["certified"] else "FAIL: " + ", ".join(trial["reasons"])
+            proof = f"{words} (cosine {trial['cosine']:.3f})"
+        lines.append(
+            f"| {trial['method']} | {trial['images']:,}, {own['epochs']} "
+            f"| {own['rate']:g}, {own['decay']:g} | {own['start']} | {loop} "
+            f"| {trial['held_out']:.1f} % | {proof} | {trial['cpu_seconds']:.0f} s |"
+        )
+    return lines
 
 
 @plain_style()

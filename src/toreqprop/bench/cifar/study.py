@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from toreqprop import checks
-from toreqprop.bench.cifar.jobs import Training, training
+from toreqprop.bench.cifar.jobs import training
 from toreqprop.bench.cifar.recipe import METHODS, Method, Recipe
-from toreqprop.evidence import Listener, run_study
+from toreqprop.evidence import Listener, Measurement, run_study
 from toreqprop.evidence.statistics import CONFIDENCE, wilson
 from toreqprop.evidence.study import KEPT
 
@@ -21,6 +21,16 @@ SEED = 42
 
 RECIPES: dict[Method, Recipe] = {"ep": Recipe(), "backprop": Recipe()}
 """Chosen on held-out training images (``results/cifar10_search.jsonl``)."""
+
+RESIDUAL = Measurement(
+    "cifar10",
+    "a step of a residual network",
+    "toreqprop.bench.cifar.plan:measured",
+    (("width", 16), ("batch", 32), ("rounds", 5), ("feedback", 0.1), ("tol", 1e-2)),
+    tasks=("cifar10",),
+    weight=0.1,
+)
+"""What the plan for the published network is computed from."""
 
 
 def run_cifar(
@@ -54,13 +64,20 @@ def run_cifar(
     words += [] if seed == SEED else [f"--seed {seed}"]
     whole = tuple(methods) == METHODS and epochs is None and images is None
     stem = "cifar10" if whole else "cifar10_partial"
-    jobs: list[Training] = [
+    jobs: list[Measurement] = [
         training(method, RECIPES[method].but(**changes), seed, images, folder / KEPT)
         for method in methods
     ]
+    jobs += [RESIDUAL] if whole else []
+
+    def assemble(found: list[Any]) -> dict[str, Any]:
+        runs = found[: len(methods)]
+        residual = found[-1] if whole else None
+        return {"stem": stem, "runs": runs, "gap": gap(runs), "residual": residual}
+
     return run_study(
         jobs,
-        lambda found: {"stem": stem, "runs": found, "gap": gap(found)},
+        assemble,
         command=" ".join(words),
         path=folder / f"{stem}.json",
         processes=processes,
