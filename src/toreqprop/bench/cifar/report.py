@@ -137,21 +137,27 @@ def search_lines(trials: list[Report]) -> list[str]:
     """Every trial on held-out images, in the order they were made."""
     lines = [
         "| method | images, epochs | rate, decay | start | feedback, radius, tolerance "
-        "| held-out accuracy | certificate after | processor time |",
-        "|---|---|---|---|---|---|---|---|",
+        "| held-out accuracy | last certificate | cosine with backprop | processor time |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for trial in trials:
         own, ep = trial["settings"], trial["method"] == "ep"
         radius = f"{own['radius']:g}" if "radius" in own else "none"
         loop = f"{own['feedback']:g}, {radius}, {own['tol']:g}" if ep else "–"
-        proof = "–"
+        proof = beside = "–"
         if "certified" in trial:
             words = "PASS" if trial["certified"] else "FAIL: " + ", ".join(trial["reasons"])
             proof = f"{words} (cosine {trial['cosine']:.3f})"
+            beside = f"{trial['backprop_cosine']:.3f}"
+        held = (
+            f"{trial['held_out']:.1f} %"
+            if trial["held_out"] is not None
+            else (f"none, stopped after epoch {trial['stopped']}")
+        )
         lines.append(
             f"| {trial['method']} | {trial['images']:,}, {own['epochs']} "
             f"| {own['rate']:g}, {own['decay']:g} | {own['start']} | {loop} "
-            f"| {trial['held_out']:.1f} % | {proof} | {trial['cpu_seconds']:.0f} s |"
+            f"| {held} | {proof} | {beside} | {trial['cpu_seconds']:.0f} s |"
         )
     return lines
 

@@ -43,7 +43,7 @@ class _StoppedError(Exception):
 
 @plantable
 def run(context: Context) -> Measurements:
-    count, tested, epochs = context.level.pick((800, 2000, 3), (3000, 5000, 5), (5000, 10_000, 6))
+    count, tested, epochs = context.level.pick((512, 1500, 3), (3000, 5000, 5), (5000, 10_000, 6))
     recipe = SMALL.but(channels=CHANNELS, epochs=epochs, batch=16)
     scores: list[Accuracy] = []
     certificates: list[tuple[int, str, Certificate]] = []
@@ -132,7 +132,7 @@ def _reach(model: HopfieldConvNet, recipe: Recipe) -> float:
 def bounds(level: Level) -> tuple[Bound, ...]:
     return (
         above_chance("accuracy", "accuracy, %"),
-        at_least("accuracy", level.pick(24.0, 35.0, 40.0), "accuracy, %"),
+        at_least("accuracy", level.pick(22.0, 35.0, 40.0), "accuracy, %"),
         at_most("apart", 0.0, "largest difference of a weight after an interruption"),
         # The norm is proven to a percent, and kept by an estimate that is a little below it.
         at_most("reach", 1.03, "largest norm of a kernel over what the radius allows"),
@@ -148,7 +148,7 @@ TRACK = Track(
     "the gradients certified, goes on after an interruption as if there had been none, and "
     "already learns from a few hundred photographs.",
     experiment="The study's own code and recipe with a quarter of the channels on some CIFAR-10 "
-    "images (800 at Smoke Test): once in one go, once stopped after two epochs and gone on with; "
+    "images (512 at Smoke Test): once in one go, once stopped after two epochs and gone on with; "
     "certificates before and after, norms of the kernels, test accuracy. What all 50,000 images "
     "give is measured by `toreqprop cifar`.",
     run=run,
