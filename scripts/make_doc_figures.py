@@ -15,6 +15,7 @@ import draw_mazes
 import draw_settling
 import torch
 
+from toreqprop.bench.cifar.report import curves_figure as cifar_figure
 from toreqprop.bench.hardware.pulses_picture import pulses_figure
 from toreqprop.bench.reward.report import curves_figure
 from toreqprop.cli import app
@@ -78,6 +79,13 @@ def reward(folder: Path) -> None:
         save(curves_figure(json.loads(path.read_text())), folder / "reward.svg")
 
 
+def cifar(folder: Path) -> None:
+    """Learning curves on photographs, from the report of `toreqprop cifar`."""
+    path = ROOT / "results" / "cifar10.json"
+    if path.exists():
+        save(cifar_figure(json.loads(path.read_text())), folder / "cifar10.svg")
+
+
 DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")
 """Those of `devices`."""
 
@@ -103,6 +111,7 @@ def main(folder: Path = FOLDER) -> None:
     draw_mazes.main(folder)
     devices(folder)
     reward(folder)
+    cifar(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

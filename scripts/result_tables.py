@@ -12,6 +12,7 @@ import front_page
 from scaling_table import scaling_lines
 
 from toreqprop.bench import maze_nudges, maze_study
+from toreqprop.bench.cifar import report as cifar_report
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.reward import report as reward_report
 from toreqprop.bench.rows import ROWS
@@ -583,6 +584,29 @@ def _of_rewards(
     return block
 
 
+def _of_cifar(lines: Callable[[Report], list[str]]) -> Callable[[], list[str]]:
+    """A block of the page on CIFAR-10, which says so where nothing was measured yet."""
+
+    def block() -> list[str]:
+        if not (RESULTS / "cifar10.json").exists():
+            return ["Not measured yet: `toreqprop cifar`."]
+        return lines(load("cifar10.json"))
+
+    return block
+
+
+def _cifar_lines(found: Report) -> list[str]:
+    """Test accuracy of both methods, and the learning curves."""
+    picture = "![Loss and accuracy in training by EP and by backprop](figures/cifar10.svg)"
+    return [*cifar_report.table_lines(found), "", picture]
+
+
+def cifar_search() -> list[str]:
+    """Every trial on held-out training images."""
+    lines = (RESULTS / "cifar10_search.jsonl").read_text().splitlines()
+    return cifar_report.search_lines([json.loads(line) for line in lines])
+
+
 def _reward_lines(found: Report) -> list[str]:
     """Policies learnt from reward: what they reach, and the learning curves."""
     picture = "![Learning curves of policies by EP and by backprop](figures/reward.svg)"
@@ -608,6 +632,12 @@ BLOCKS = {
     "reward-relaxations": _of_rewards(reward_report.relaxation_lines),
     "reward-checks": _of_rewards(reward_report.check_lines),
     "reward-search": _of_rewards(reward_report.search_lines, "reward_search.json"),
+    "cifar10": _of_cifar(_cifar_lines),
+    "cifar10-checks": _of_cifar(cifar_report.check_lines),
+    "cifar10-certificates": _of_cifar(cifar_report.certificate_lines),
+    "cifar10-epochs": _of_cifar(cifar_report.epoch_lines),
+    "cifar10-plan": _of_cifar(cifar_report.plan_lines),
+    "cifar10-search": cifar_search,
     "pulsed-presets": presets_table,
     "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
     "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from toreqprop.cli import (
     benchmark,
     certify,
+    cifar,
     circuit,
     circuit_study,
     convert,
@@ -124,6 +125,7 @@ app.command()(certify.certify)
 app.command()(export.export)
 app.command()(convert.convert)
 app.command()(convolutional.convolutional)
+app.command()(cifar.cifar)
 app.command()(depth.depth)
 app.command()(norms.norms)
 app.command()(mazes.mazes)

@@ -22,6 +22,7 @@ MAZE_METHODS = ("ep", "implicit", "unrolled", "uncoupled", "plain-3", "plain-6",
 REWARD_TASKS = ("cartpole", "acrobot")
 REWARD_METHODS = ("ep", "implicit", "same-size", "same-depth")
 CIRCUIT_STUDIES = ("mnist-search", "mnist", "digits-search", "digits", "in-situ", "random")
+CIFAR_METHODS = ("ep", "backprop")
 CONVOLUTIONAL_TASKS = ("mnist", "fashion")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")

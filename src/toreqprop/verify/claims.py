@@ -71,23 +71,10 @@ ELSEWHERE: dict[int, Claim] = {
     28: Claim("networks that settle are robust to noisy inputs"),
     29: Claim("the energy falls while a network settles"),
     30: Claim("networks that settle tolerate damage"),
-    31: Claim(
-        "skip connections keep the signal alive in extreme depth",
-        (23, 27, 67),
-        "Skips are couplings like any other (`teq.Residual`, certified by the tests of couplings); "
-        "a claim of their benefit on images belongs to the study of CIFAR-10.",
-    ),
+    31: Claim("skip connections keep the signal alive in extreme depth"),
     32: Claim("clamping the class generates inputs"),
-    33: Claim(
-        "convolutional EP is competitive on CIFAR-10",
-        (13,),
-        "Belongs to the study of CIFAR-10; hours of training are no track.",
-    ),
-    34: Claim(
-        "convolutional EP reaches 75 % on CIFAR-10",
-        (13,),
-        "Belongs to the study of CIFAR-10; hours of training are no track.",
-    ),
+    33: Claim("convolutional EP is competitive on CIFAR-10"),
+    34: Claim("convolutional EP reaches 75 % on CIFAR-10"),
     35: Claim(
         "with checkpoints memory grows as the root of depth",
         (26, 71),

@@ -1,0 +1,1 @@
+"""CIFAR-10 by equilibrium propagation, beside a feed-forward twin by backpropagation."""
