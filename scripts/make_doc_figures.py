@@ -16,6 +16,7 @@ import draw_settling
 import torch
 
 from toreqprop.bench.hardware.pulses_picture import pulses_figure
+from toreqprop.bench.language.report import curves_figure as language_figure
 from toreqprop.bench.reward.report import curves_figure
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
@@ -78,6 +79,13 @@ def reward(folder: Path) -> None:
         save(curves_figure(json.loads(path.read_text())), folder / "reward.svg")
 
 
+def language(folder: Path) -> None:
+    """Bits per character against characters trained on, from the report of `toreqprop language`."""
+    path = ROOT / "results" / "language.json"
+    if path.exists():
+        save(language_figure(json.loads(path.read_text())), folder / "language.svg")
+
+
 DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")
 """Those of `devices`."""
 
@@ -103,6 +111,7 @@ def main(folder: Path = FOLDER) -> None:
     draw_mazes.main(folder)
     devices(folder)
     reward(folder)
+    language(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 
