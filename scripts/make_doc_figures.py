@@ -17,6 +17,7 @@ import torch
 
 from toreqprop.bench.cifar.report import curves_figure as cifar_figure
 from toreqprop.bench.hardware.pulses_picture import pulses_figure
+from toreqprop.bench.language.report import curves_figure as language_figure
 from toreqprop.bench.reward.report import curves_figure
 from toreqprop.cli import app
 from toreqprop.energies import DenseEnergy, DenseParams, LinearNudge, System
@@ -86,6 +87,13 @@ def cifar(folder: Path) -> None:
         save(cifar_figure(json.loads(path.read_text())), folder / "cifar10.svg")
 
 
+def language(folder: Path) -> None:
+    """Bits per character against characters trained on, from the report of `toreqprop language`."""
+    path = ROOT / "results" / "language.json"
+    if path.exists():
+        save(language_figure(json.loads(path.read_text())), folder / "language.svg")
+
+
 DEVICES = ("devices", "devices-mnist", "devices-map", "pulses")
 """Those of `devices`."""
 
@@ -112,6 +120,7 @@ def main(folder: Path = FOLDER) -> None:
     devices(folder)
     reward(folder)
     cifar(folder)
+    language(folder)
     for kind in KINDS:
         app(["plot", kind, "--output", str(folder / f"{kind}.svg")], standalone_mode=False)
 

@@ -14,6 +14,7 @@ from scaling_table import scaling_lines
 from toreqprop.bench import maze_nudges, maze_study
 from toreqprop.bench.cifar import report as cifar_report
 from toreqprop.bench.hardware import report as device_report
+from toreqprop.bench.language import report as language_report
 from toreqprop.bench.reward import report as reward_report
 from toreqprop.bench.rows import ROWS
 from toreqprop.hardware import PRESETS, PulsedDevice
@@ -613,6 +614,31 @@ def _reward_lines(found: Report) -> list[str]:
     return [*reward_report.table_lines(found), "", picture]
 
 
+def _of_language(lines: Callable[[Report], list[str]]) -> Callable[[], list[str]]:
+    """A block of the page on language, which says so where nothing was measured yet."""
+
+    def block() -> list[str]:
+        if not (RESULTS / "language.json").exists():
+            return ["Not measured yet: `toreqprop language`."]
+        return lines(load("language.json"))
+
+    return block
+
+
+def _language_lines(found: Report) -> list[str]:
+    """Bits of every predictor, and the learning curves."""
+    picture = "![Bits per character by EP, implicit gradient and backprop](figures/language.svg)"
+    return [*language_report.table_lines(found), "", picture]
+
+
+def language_search() -> list[str]:
+    """Every trial on validation text."""
+    path = RESULTS / "language_search.jsonl"
+    if not path.exists():
+        return ["Not measured yet: `toreqprop language --search`."]
+    return language_report.search_lines([json.loads(x) for x in path.read_text().splitlines()])
+
+
 BLOCKS = {
     "claims": claims.table,
     "claims-own": claims.own,
@@ -638,6 +664,14 @@ BLOCKS = {
     "cifar10-epochs": _of_cifar(cifar_report.epoch_lines),
     "cifar10-plan": _of_cifar(cifar_report.plan_lines),
     "cifar10-search": cifar_search,
+    "language": _of_language(_language_lines),
+    "language-gaps": _of_language(language_report.gap_lines),
+    "language-checks": _of_language(language_report.check_lines),
+    "language-certificates": _of_language(language_report.certificate_lines),
+    "language-settling": _of_language(language_report.settling_lines),
+    "language-samples": _of_language(language_report.sample_lines),
+    "language-text": _of_language(language_report.text_lines),
+    "language-search": language_search,
     "pulsed-presets": presets_table,
     "pulsed": lambda: of_devices("pulsed", "pulsed", device_report.pulsed_lines),
     "budget-grid": lambda: of_devices("budget", "grid", device_report.budget_lines),

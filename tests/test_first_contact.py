@@ -64,6 +64,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     from toreqprop.bench import depth, mazes, norms
     from toreqprop.bench.cifar import recipe
     from toreqprop.bench.hardware.methods import METHODS
+    from toreqprop.bench.language import networks
     from toreqprop.bench.reward import policies, study
     from toreqprop.checkpoint import NETWORKS
     from toreqprop.gradients import ESTIMATORS
@@ -82,6 +83,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.CIFAR_METHODS == recipe.METHODS
     assert (names.REWARD_TASKS, names.REWARD_METHODS) == (study.TASKS, policies.METHODS)
+    assert networks.METHODS == names.LANGUAGE_METHODS
     assert names.DATA_VARIABLE == DATA_VARIABLE
 
 

