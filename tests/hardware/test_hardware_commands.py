@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -18,6 +20,7 @@ from toreqprop.bench.hardware.energy import Costs, digital_backprop, evaluations
 from toreqprop.bench.hardware.faults import FAULTS, MAP, named
 from toreqprop.bench.hardware.feed_forward import FeedForward
 from toreqprop.bench.hardware.methods import Recipe, final_split, validation_split
+from toreqprop.bench.hardware.sweep import judged
 from toreqprop.cli import hardware as commands
 from toreqprop.cli import hardware_studies as studies
 from toreqprop.cli.app import app
@@ -27,6 +30,7 @@ from toreqprop.evidence.statistics import exceeds
 from toreqprop.hardware import Device, OnChip
 from toreqprop.hardware.device_files import read_device
 from toreqprop.sealed import write_sealed
+from toreqprop.tasks.dataset import Dataset, Standardiser
 from toreqprop.training import TrainerState, TrainingConfig, fit
 
 CHIP = "read_noise = 0.05\naverage = 2\nsettle = 5\nspread = 0.2\n\n[states]\nbits = 8\n"
@@ -135,6 +139,7 @@ def test_a_sweep_goes_on_where_it_was_ended(
     assert row["fault"] == "stuck weights 20 %"
     assert set(row["scores"]) == set(methods.METHODS)
     assert all(score["n"] == 2 for score in row["scores"].values())
+    assert judged(first)["claims"] == first["claims"]  # by the same accuracies, as --report does
     kept = list((tmp_path / ".partial").iterdir())
     assert len(kept) == 4 + 5 * 2 == len(first["keys"])
 
@@ -233,6 +238,23 @@ def test_claims_are_judged_by_their_intervals() -> None:
     assert verdicts[within] == "NOT SHOWN"  # one point on average, but nobody knows
 
 
+def test_two_bits_are_held_against_training_that_knows_them() -> None:
+    """To be level takes less than to win, and can fail as well."""
+
+    def verdicts(*gaps: float) -> tuple[str, ...]:
+        place = {seed: 95.0 + gap for seed, gap in enumerate(gaps)}
+        rows = {"in situ": place, "aware backprop": dict.fromkeys(place, 95.0)}
+        found = claims.claims("mnist", {"weights 2 bit": rows})
+        own = [c for c in found if c["gap"] is not None]
+        assert ["beats" in c["claim"] for c in own] == [True, False]
+        return tuple(c["verdict"] for c in own)
+
+    assert verdicts(0.2, -0.3, 0.1, -0.2) == ("NOT SHOWN", "PASS")
+    assert verdicts(-0.9, -1.0, -1.1, -0.8) == ("FAIL", "NOT SHOWN")
+    assert verdicts(-1.9, -2.0, -2.1, -1.8) == ("FAIL", "FAIL")
+    assert verdicts(0.9, 1.0, 1.1, 0.8) == ("PASS", "PASS")
+
+
 def test_many_claims_need_more_than_one_interval() -> None:
     """Holm: an interval that just leaves out zero is no PASS among many claims."""
     rows = {"in situ": {0: 1.0, 1: 1.4, 2: 0.5}, "clean EP": {0: 0.0, 1: 0.0, 2: 0.0}}
@@ -272,6 +294,23 @@ def test_choices_never_see_test_data() -> None:
     assert not rows & {tuple(row.tolist()) for row in part.x}
     train = {tuple(row.tolist()) for row in whole.x}
     assert rows <= train
+
+
+def test_images_that_a_seed_did_not_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another draw those alone that are not trained on, in the scale of training."""
+    stored = np.random.default_rng(0).integers(0, 256, (12, 9)).astype(np.float32) / 255
+
+    def load(seed: int, full: bool) -> Dataset:
+        drawn = slice(0, 8) if seed == 1 else slice(5, 12)
+        standardiser = Standardiser.fit(stored[drawn], per_feature=False, floor=1e-3)
+        x, y = standardiser(stored[drawn]), np.arange(12)[drawn]
+        return Dataset("images", x, y, x[:1], y[:1], 12, {}, standardiser)
+
+    monkeypatch.setattr(methods, "get", lambda task: SimpleNamespace(load=load))
+    x, y = methods._not_drawn("images", 1)
+    assert y.tolist() == [8, 9, 10, 11]
+    expected = load(1, False).standardiser(stored[8:])
+    assert np.allclose(x.numpy(), expected, atol=1e-5)
 
 
 def test_the_rival_on_an_ideal_chip_is_the_feed_forward_network() -> None:

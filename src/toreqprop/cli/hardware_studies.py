@@ -56,7 +56,8 @@ def sweep(
     scheduler: Scheduler = None,
     fresh: Fresh = False,
     report_only: Annotated[
-        bool, typer.Option("--report", help="Write tables, figures and page of the kept report.")
+        bool,
+        typer.Option("--report", help="Tables, figures, page and verdicts of the kept report."),
     ] = False,
     so_far: Annotated[
         bool,
@@ -80,7 +81,7 @@ def sweep(
       toreqprop hardware sweep --report
     """
     from toreqprop.bench.hardware import report
-    from toreqprop.bench.hardware.sweep import map_report, run_sweep
+    from toreqprop.bench.hardware.sweep import judged, map_report, run_sweep
     from toreqprop.plots.style import need_matplotlib
 
     need_matplotlib()
@@ -89,6 +90,7 @@ def sweep(
     stem = _stem(plan, noise_map)
     if report_only:
         found = _kept(output / f"{stem}.json")
+        found = found if noise_map else judged(found)
     else:
         with _display(console, "cells", lambda r: f"{r['accuracy']:.1f} %") as display:
             found = run_sweep(

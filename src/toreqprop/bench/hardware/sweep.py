@@ -104,6 +104,18 @@ def sweep_report(
     }
 
 
+def judged(found: Report) -> Report:
+    """A kept report with its claims judged again, from the accuracies that it holds."""
+    accuracies = {
+        row["fault"]: {
+            method: {int(seed): value for seed, value in scores.items()}
+            for method, scores in row["accuracies"].items()
+        }
+        for row in found["rows"]
+    }
+    return {**found, "claims": claims(found["task"], accuracies)}
+
+
 def _by_method(fault: Fault, cells: Mapping[Cell, Record]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for cell, record in cells.items():
