@@ -25,9 +25,9 @@ MAX_STEPS = (1, 2, 5, 10, 30)
 STUDIED_SEEDS = 3
 """The most seeds of that study and of the controls."""
 
-QUICK_IMPLICIT = 1
-"""Seeds of the implicit gradient at the quick level: it costs as much as the other arms together.
-The full level has it on every seed of a row."""
+IMPLICIT_SEEDS: dict[Level, int] = {"quick": 1, "full": 5}
+"""Seeds of the implicit gradient: it costs as much as the other arms together, and no verdict is
+about it. It says how much of a gap is the gradient's."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Plan:
             for chosen in [self._settings(of, content)]
             for number, seed in enumerate(self.seeds_of(of))
             for arm in chosen.arms
-            if arm != "implicit" or self.level == "full" or number < QUICK_IMPLICIT
+            if arm != "implicit" or number < IMPLICIT_SEEDS[self.level]
         ]
         if not tuned or not self.controls:
             return main
