@@ -680,6 +680,7 @@ BLOCKS = {
     "devices-settings": lambda: devices_settings("digits"),
     "devices-mnist": lambda: devices_table("mnist"),
     "devices-mnist-claims": lambda: devices_claims("mnist"),
+    "devices-mnist-settings": lambda: devices_settings("mnist"),
     "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
