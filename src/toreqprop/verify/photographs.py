@@ -17,8 +17,9 @@ from toreqprop.verify.measurements import Accuracy, Column, Table
 from toreqprop.verify.track import Context
 
 CERTIFIED = 8
-SMALL = Recipe(channels=(12, 24), batch=32)
-"""The study's recipe with fewer channels, for fewer images."""
+SMALL = Recipe(channels=(12, 24), batch=32, tol=1e-3)
+"""The study's recipe with fewer channels, for fewer images. Phases settle further: with few images
+one pixel that wins elsewhere is a larger part of a gradient."""
 
 
 def photographs(context: Context, count: int, tested: int) -> tuple[Images, Images]:

@@ -118,7 +118,7 @@ def plan_lines(found: Report) -> list[str]:
     verdict = "PASS" if proof["ok"] else "FAIL: " + ", ".join(proof["reasons"])
     return [
         "| | |", "|---|---|",
-        f"| published accuracy, epochs, batch iterations | {told.accuracy} %, {told.epochs}, "
+        f"| published accuracy, epochs, iterations of a step | {told.accuracy} %, {told.epochs}, "
         f"{told.free_iterations} free + {told.nudged_phases} x {told.nudged_iterations} nudged |",
         f"| products of one pass upwards, an image | {plan['products'] / 1e6:.0f} million |",
         f"| products of their training ({plan['directions']} such passes a step) "

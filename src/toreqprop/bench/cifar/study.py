@@ -26,7 +26,7 @@ RESIDUAL = Measurement(
     "cifar10",
     "a step of a residual network",
     "toreqprop.bench.cifar.plan:measured",
-    (("width", 16), ("batch", 32), ("rounds", 5), ("feedback", 0.1), ("tol", 1e-2)),
+    (("width", 16), ("batch", 32), ("rounds", 5), ("feedback", 0.05), ("tol", 7e-3)),
     tasks=("cifar10",),
     weight=0.1,
 )
