@@ -84,8 +84,8 @@ def _spoil(context: Context, model: EquilibriumModel) -> None:
 
 
 def bounds(level: Level) -> tuple[Bound, ...]:
-    # Of 800 and of 5,000 photographs: what is far above the 10 % of knowing nothing, and a few
-    # points below what other seeds than the track's reached.
+    # Of 800 and of 5,000 photographs: far above the 10 % of knowing nothing, and some points below
+    # what the quick level's seed reached when it was set.
     least, gap = level.pick((30.0, -4.0), (40.0, -2.5), (42.0, -2.0))
     return (
         above_chance("ep_accuracy", "accuracy of EP, %"),

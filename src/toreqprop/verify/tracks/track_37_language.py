@@ -169,7 +169,8 @@ def _mask(*, leaks: bool) -> Iterator[None]:
 
 def bounds(level: Level) -> tuple[Bound, ...]:
     return (
-        # Counted pairs are at zero. Few updates are made, so that the track stays quick.
+        # Counted pairs are at zero. Few updates are made, so that the track stays quick; set below
+        # the third of the way that one seed went.
         at_least(
             "learnt", 0.2,
             "share of the way from counted pairs of neighbours to the source, worst seed",
