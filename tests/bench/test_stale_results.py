@@ -92,7 +92,7 @@ def test_every_kind_of_file_is_asked(script: ModuleType, monkeypatch: pytest.Mon
 
 
 def test_the_implicit_gradient_is_on_the_first_seeds_of_every_row() -> None:
-    for full, counts in ((True, {5}), (False, {1})):
+    for full, counts in ((True, {3}), (False, {1})):
         runs = [r for r in make_plan(full=full).runs() if r.control is None and r.variant is None]
         found = {
             task: sum(r.task == task and r.model == "implicit" for r in runs)

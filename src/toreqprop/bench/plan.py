@@ -25,7 +25,7 @@ MAX_STEPS = (1, 2, 5, 10, 30)
 STUDIED_SEEDS = 3
 """The most seeds of that study and of the controls."""
 
-IMPLICIT_SEEDS: dict[Level, int] = {"quick": 1, "full": 5}
+IMPLICIT_SEEDS: dict[Level, int] = {"quick": 1, "full": 3}
 """Seeds of the implicit gradient: it costs as much as the other arms together, and no verdict is
 about it. It says how much of a gap is the gradient's."""
 
