@@ -169,9 +169,13 @@ def _cost(rows: Sequence[RowReport]) -> str:
 
 def _gaps(rows: Sequence[RowReport]) -> str:
     return ", ".join(
-        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {r.difference_p:.3f})" for r in rows
+        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {_p(r.difference_p)})" for r in rows
     )
 
 
 def _names(rows: Sequence[RowReport]) -> str:
     return ", ".join(r.title for r in rows)
+
+
+def _p(value: float | None) -> str:
+    return "< 0.001" if value is not None and value < 0.001 else f"{value:.3f}"
