@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from toreqprop.bench.reports import probability
 from toreqprop.bench.row_report import EQUIVALENT, NOT_SHOWN, WORSE, RowReport
 from toreqprop.bench.studies import Sensitivity
 from toreqprop.evidence.statistics import SIGNIFICANCE
@@ -169,13 +170,10 @@ def _cost(rows: Sequence[RowReport]) -> str:
 
 def _gaps(rows: Sequence[RowReport]) -> str:
     return ", ".join(
-        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {_p(r.difference_p)})" for r in rows
+        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {probability(r.difference_p)})"
+        for r in rows
     )
 
 
 def _names(rows: Sequence[RowReport]) -> str:
     return ", ".join(r.title for r in rows)
-
-
-def _p(value: float | None) -> str:
-    return "< 0.001" if value is not None and value < 0.001 else f"{value:.3f}"
