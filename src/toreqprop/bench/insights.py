@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from toreqprop.bench.reports import probability
 from toreqprop.bench.row_report import EQUIVALENT, NOT_SHOWN, WORSE, RowReport
 from toreqprop.bench.studies import Sensitivity
 from toreqprop.evidence.statistics import SIGNIFICANCE
@@ -169,7 +170,8 @@ def _cost(rows: Sequence[RowReport]) -> str:
 
 def _gaps(rows: Sequence[RowReport]) -> str:
     return ", ".join(
-        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {r.difference_p:.3f})" for r in rows
+        f"{r.title} ({r.comparison.gap.mean:+.2f} points, p {probability(r.difference_p)})"
+        for r in rows
     )
 
 
