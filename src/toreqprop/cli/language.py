@@ -42,7 +42,6 @@ def language(
 
     \b
     Examples:
-      toreqprop data fetch shakespeare
       toreqprop language
       toreqprop language --method ep --seeds 1 --updates 50
       toreqprop language --search

@@ -57,7 +57,8 @@ def relax(
     if specialist is not None:
         own = specialist.relax(start, tol=solver.tol, max_steps=solver.max_steps)
         if own is not None:
-            if own.status is Status.MAX_STEPS:
+            # Plain iteration alone swings, and remembers the iterate that shows it.
+            if own.status is Status.MAX_STEPS and type(solver) is FixedPoint:
                 own = _named(own, system, solver.tol)
             reached = own.state
             return own.but(bound=lambda: system.error_bound(reached))
