@@ -451,4 +451,5 @@ def test_state_dicts_with_one_map_are_read() -> None:
     assert torch.equal(ball.start[0], torch.ones(4, 7, 8))
     ball.load_state_dict({**ball.state_dict(), "start": torch.zeros(2, 4, 7, 8)})
     assert ball.start.shape == (3, 4, 7, 8)
-    assert not ball.start[:2].any() and ball.start[2].any()
+    assert not ball.start[:2].any()
+    assert ball.start[2].any()

@@ -3,8 +3,8 @@
 Three maps at once cost little more than one, and directions that lie close to the largest are found
 together. What takes many products is another direction that overtakes these: of it a start has
 nothing but noise, one part in the root of all pixels. After five products with two maps, kernels
-that learnt fast were seen with a norm 4 % above what was found. After six it shows: the last product
-then raises the value, and more of them follow until one does not.
+that learnt fast were seen with a norm 4 % above what was found. After six it shows: the last
+product then raises the value, and more of them follow until one does not.
 """
 
 from __future__ import annotations
