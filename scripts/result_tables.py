@@ -134,6 +134,23 @@ def speed_training_table() -> list[str]:
     ]  # fmt: skip
 
 
+def speed_parallel_table() -> list[str]:
+    """What two threads and two processes gain, where it was measured."""
+    points = load("speed.json").get("parallel")
+    if points is None:
+        return ["Not measured yet: `toreqprop speed --parallel`."]
+    lines = [
+        "| network | width | processes | threads each | step | speed-up |",
+        "|---|---|---|---|---|---|",
+    ]
+    for p in points:
+        lines.append(
+            f"| {p['arm']} | {p['width']} | {p['processes']} | {p['threads']} "
+            f"| {p['milliseconds']:.2f} ms | {p['speed_up']:.2f} |"
+        )
+    return lines
+
+
 def convolutional_table() -> list[str]:
     """Convolutional networks on all images, by both methods."""
     lines = [
@@ -699,6 +716,7 @@ BLOCKS = {
     "speed-overview": speed_overview_table,
     "speed-at-bounds": speed_at_bounds_table,
     "speed-training": speed_training_table,
+    "speed-parallel": speed_parallel_table,
     "memory": memory_table,
     "accuracy": accuracy_table,
     "insights": insights,
