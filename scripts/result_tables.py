@@ -11,7 +11,7 @@ from typing import Any
 import front_page
 from scaling_table import scaling_lines
 
-from toreqprop.bench import maze_nudges, maze_study
+from toreqprop.bench import maze_credit, maze_nudges, maze_study
 from toreqprop.bench.cifar import report as cifar_report
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.language import report as language_report
@@ -589,7 +589,14 @@ def mazes_nudges_table() -> list[str]:
     """Estimators against the exact gradient along a training that collapses."""
     if not (RESULTS / "maze_nudges.json").exists():
         return ["Not measured yet: `toreqprop mazes --nudges results/maze_nudges.json`."]
-    return maze_nudges.render_markdown(load("maze_nudges.json")["points"])
+    return maze_nudges.render_markdown(load("maze_nudges.json")).splitlines()
+
+
+def mazes_credit_table() -> list[str]:
+    """How far a nudge is felt, and trainings with a part of the targets."""
+    if not (RESULTS / "maze_credit.json").exists():
+        return ["Not measured yet: `toreqprop mazes --credit results/maze_credit.json`."]
+    return maze_credit.render_markdown(load("maze_credit.json")).splitlines()
 
 
 def mazes_gain_table() -> list[str]:
@@ -679,6 +686,7 @@ BLOCKS = {
     "mazes-claims": mazes_sentences,
     "mazes-trials": mazes_gain_table,
     "mazes-nudges": mazes_nudges_table,
+    "mazes-credit": mazes_credit_table,
     "reward": _of_rewards(_reward_lines),
     "reward-gaps": _of_rewards(reward_report.gap_lines),
     "reward-relaxations": _of_rewards(reward_report.relaxation_lines),
