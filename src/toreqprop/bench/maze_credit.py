@@ -29,7 +29,7 @@ SIDE, COUNT = 17, 4
 """The mazes it is measured in."""
 NUDGE = 1e-4
 SETTLED = FixedPoint(tol=1e-9, max_steps=20_000)
-SHOWN = (1, 2, 3, 4, 6, 8, 12, 16)
+SHOWN = (1, 2, 3, 4, 6, 8, 12)
 NEAR = 6
 """Steps from the start up to which a target is near."""
 FEW = 0.01
@@ -131,12 +131,16 @@ def render_credit(parts: list[dict[str, Any]]) -> list[str]:
     for part in parts:
         for point in part["points"]:
             shares = point["credit"]
-            cells = " | ".join(f"{100 * shares[steps]:.2g}" for steps in SHOWN)
+            cells = " | ".join(_percent(shares[steps]) for steps in SHOWN)
             loss = f"{point['loss']:.2f}" if "loss" in point else "–"
             least = next((d for d, share in enumerate(shares) if share < FEW), None)
-            where = "–" if least is None else f"{least} steps"
+            where = "–" if least is None else f"{least}"
             lines.append(f"| {part['task']} | {point['update']} | {loss} | {cells} | {where} |")
     return lines
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}" if share >= 1e-5 else "< 0.001"
 
 
 def render_targets(parts: list[dict[str, Any]]) -> list[str]:

@@ -72,7 +72,10 @@ class Setup:
 
 PLAIN_RECIPES = tuple((method, 1000, 0.01) for method in PLAIN)
 SETUPS = {
-    "maze-reach": Setup("maze-reach", updates=250, rate=0.02, bias=-0.3, others=PLAIN_RECIPES),
+    "maze-reach": Setup(
+        "maze-reach", updates=250, rate=0.02, bias=-0.3,
+        others=((IMPLICIT, 250, 0.01), *PLAIN_RECIPES),
+    ),
     "maze-path": Setup(
         "maze-path", updates=1000, rate=0.01, bias=-0.5, beta=1e-3, max_gain=2.0, max_steps=500,
         others=PLAIN_RECIPES,
