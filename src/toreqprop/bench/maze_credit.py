@@ -160,6 +160,4 @@ def render_targets(parts: list[dict[str, Any]]) -> list[str]:
 
 def render_markdown(found: dict[str, Any]) -> str:
     """Both tables."""
-    return "\n".join(
-        [*render_credit(found["credit"]), "", *render_targets(found["targets"])]
-    )
+    return "\n".join([*render_credit(found["credit"]), "", *render_targets(found["targets"])])

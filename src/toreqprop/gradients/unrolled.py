@@ -47,8 +47,10 @@ class UnrolledGradient(GradientEstimator):
         rows, taken = torch.arange(len(x), device=x.device), 0
         ended: list[tuple[Tensor, State]] = []
         while len(rows):
-            for taken in range(taken + 1, min(taken + LOOK, self.steps) + 1):
+            many = min(LOOK, self.steps - taken)
+            for _ in range(many):
                 before, state = state, system.map(state)
+            taken += many
             moving = _residual(system, before, state) > self.tol
             if taken == self.steps:
                 moving[:] = False
