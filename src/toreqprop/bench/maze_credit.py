@@ -125,7 +125,7 @@ def render_credit(parts: list[dict[str, Any]]) -> list[str]:
     """Credit in percent at some distances, and from where on it is less than `FEW`."""
     heads = " | ".join(map(str, SHOWN))
     lines = [
-        f"| task | update | loss | {heads} | below {FEW:.0%} from |",
+        f"| task | update | loss | {heads} | below {FEW:.0%} from, steps |",
         "|---|---|---|" + "---|" * (len(SHOWN) + 1),
     ]
     for part in parts:
