@@ -32,7 +32,7 @@ def test_masks_hide_what_they_should(kind: str, share: float) -> None:
 def small(classes: int = 3) -> tuple[study.Pictures, torch.Tensor]:
     torch.manual_seed(0)
     picture, labels = torch.randn(20, 16), torch.arange(20) % classes
-    return study.Pictures(picture, labels, picture, labels, classes), picture
+    return study.Pictures(picture, labels, picture, labels, classes, torch.zeros(16)), picture
 
 
 def test_scores_know_right_from_wrong() -> None:

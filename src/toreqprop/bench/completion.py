@@ -53,7 +53,7 @@ class Setup:
     copies: int = 10
     epochs: int = 8
     batch_size: int = 128
-    rate: float = 1.6e-2
+    rate: float = 8e-3
     weight_decay: float = 0.0
     mix: float = 0.1
     gain: float = 5.0
@@ -69,21 +69,22 @@ SETUP = Setup()
 SETUPS = {
     EP: SETUP,
     IMPLICIT: SETUP,
-    "twin": replace(SETUP, rate=3.2e-2),
-    "deep twin": replace(SETUP, rate=1.6e-2),
+    "twin": replace(SETUP, rate=8e-3, scale=4.0),
+    "deep twin": replace(SETUP, rate=1.6e-2, scale=4.0),
 }
 """What `toreqprop completion --search` found best for each method."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pixels (n, pixels) less the training images' mean, as shares of the ink, and classes."""
+    """Pixels (n, pixels) as shares of the ink, less the training images' mean, and classes."""
 
     train: Tensor
     train_y: Tensor
     test: Tensor
     test_y: Tensor
     classes: int
+    mean: Tensor
 
 
 def pictures(task: str, seed: int, *, validation: bool) -> Pictures:
@@ -96,7 +97,7 @@ def pictures(task: str, seed: int, *, validation: bool) -> Pictures:
     train, test = map(torch.from_numpy, raw)
     mean = train.mean(0)
     labels = torch.from_numpy(data.train_y), torch.from_numpy(data.test_y)
-    return Pictures(train - mean, labels[0], test - mean, labels[1], data.classes)
+    return Pictures(train - mean, labels[0], test - mean, labels[1], data.classes, mean)
 
 
 def masks(kind: str, share: float, count: int, pixels: int, generator: torch.Generator) -> Tensor:

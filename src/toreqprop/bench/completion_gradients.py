@@ -21,14 +21,12 @@ from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models import CompletionNetwork
 from toreqprop.solution import Solution, State
 
-SEED, STARTS = 200, 4
-UNBOUNDED = replace(
-    study.SETUP, hidden=(64,), radius=None, scale=2.0, copies=3, epochs=14, tol=1e-3, beta=1e-2,
-    max_steps=100,
-)  # fmt: skip
-POINTS = (25, 50, 100, 250)
+SEED, STARTS, MOST = 200, 3, 600
+"""Of data and weights; random starts; steps of a phase."""
+UNBOUNDED = replace(study.SETUP, hidden=(64,), radius=None, copies=3, beta=1e-2, max_steps=100)
+POINTS = (25, 75, 150)
 """After how many updates it is measured."""
-GRID = tuple((beta, tol) for tol in (1e-3, 1e-6, 1e-10) for beta in (1e-1, 1e-2, 1e-3, 1e-4))
+GRID = tuple((beta, tol) for tol in (1e-3, 1e-10) for beta in (1e-1, 1e-2, 1e-3, 1e-4))
 """Nudges and tolerances."""
 NEAR = (1e-2, 1e-1, 1.0)
 """Upper ends of the classes of distances ``1 − ρ`` from criticality."""
@@ -99,7 +97,7 @@ def measure(
 def _ends(model: CompletionNetwork, x: Tensor) -> list[Solution]:
     """Where the network settles from its own start, and from random ones."""
     exact = copy.deepcopy(model)
-    exact.tol, exact.max_steps = 1e-10, 3000
+    exact.tol, exact.max_steps = 1e-10, MOST
     found, generator = [exact.equilibrium(x)], torch.Generator().manual_seed(SEED)
     for _ in range(STARTS):
         start = tuple(
@@ -141,10 +139,10 @@ def _gradient_of(model: CompletionNetwork, x: Tensor, state: State, moves: State
     params = tuple(p.detach() for p in model.system_parameters())
     phases = tuple(Pair(s, d) for s, d in zip(state, moves, strict=True))
     weight = x.new_full((len(x),), 1 / len(x))
-    wants = (False, False, True, False)
+    wants = (False, False, False, True, False)
     with torch.no_grad():
         found = model.field.energy_gradients(phases, weight, model.field_input(x), params, wants)
-    return found[2].flatten()
+    return found[3].flatten()
 
 
 def estimated(
@@ -155,9 +153,9 @@ def estimated(
     y: Tensor,
     loss: study.CompletionLoss,
 ) -> tuple[Tensor, State]:
-    """EP's gradient of the couplings, and the shift of its phases."""
+    """A gradient of the couplings, and the shift of its phases where there are any."""
     other = copy.deepcopy(model)
-    other.gradient, other.tol, other.max_steps = estimator, tol, 3000
+    other.gradient, other.tol, other.max_steps = estimator, tol, MOST
     shifts: list[State] = []
     other.register_relaxation_hook(
         lambda phase, found: shifts.append(found.shift) if phase == "nudged" else None
@@ -170,7 +168,7 @@ def estimated(
     loss(other(x), y).backward()
     grad = other.layers[0].weight.grad
     assert isinstance(grad, Tensor)
-    return grad.flatten(), shifts[-1]
+    return grad.flatten(), shifts[-1] if shifts else ()
 
 
 def _rows(state: State) -> Tensor:

@@ -83,6 +83,35 @@ def gap(found: Comparison, digits: int) -> str:
     return f"{mean} ({found.gap.low:+.{digits}f} to {found.gap.high:+.{digits}f})"
 
 
+def sentences(report: dict[str, Any]) -> list[str]:
+    """Whether EP is better than a twin, worse or equivalent, as trained and elsewhere."""
+    found = []
+    for twin in study.TWINS:
+        for what, name in (("psnr", "PSNR"), ("accuracy", "class")):
+            for trained in (True, False):
+                cases = [
+                    (f"{share:.0%}, {KINDS[kind]}", against(report, twin, kind, share, what))
+                    for kind in study.KINDS
+                    for share in study.SHARES
+                    if (share == study.TRAINED) is trained
+                ]
+                where = "as trained" if trained else "with more or less hidden"
+                verdicts = "; ".join(f"{case}: {verdict(gap_)}" for case, gap_ in cases)
+                found.append(f"* **{name}, {where}**, EP beside {NAMES[twin]}: {verdicts}.")
+    return found
+
+
+def verdict(found: Comparison) -> str:
+    """In a word what the interval of the gap and the test of equivalence say."""
+    if found.gap.low is None or found.gap.high is None:
+        return "one seed says nothing"
+    if found.gap.low > 0:
+        return "better"
+    if found.gap.high < 0:
+        return "worse, though equivalent" if found.equivalent else "worse"
+    return "equivalent" if found.equivalent else "undecided"
+
+
 def networks(report: dict[str, Any]) -> list[str]:
     """Parameters, trainings and certificates."""
     lines = [
