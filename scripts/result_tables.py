@@ -567,8 +567,14 @@ def mazes_nudges_table() -> list[str]:
 
 
 def completion_block(lines: Callable[[Report], list[str]]) -> Callable[[], list[str]]:
-    """A block of the page on half-hidden digits."""
-    return lambda: lines(load("completion.json"))
+    """A block of the page on half-hidden digits, which says so where it was not measured yet."""
+
+    def block() -> list[str]:
+        report = load("completion.json") if (RESULTS / "completion.json").exists() else {}
+        found = lines(report) if report else []
+        return found or ["Not measured yet: `toreqprop completion`."]
+
+    return block
 
 
 def mazes_gain_table() -> list[str]:

@@ -21,10 +21,10 @@ from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models import CompletionNetwork
 from toreqprop.solution import Solution, State
 
-SEED, STARTS, MOST = 200, 3, 600
+SEED, STARTS, MOST = 200, 2, 400
 """Of data and weights; random starts; steps of a phase."""
 UNBOUNDED = replace(study.SETUP, hidden=(64,), radius=None, copies=3, beta=1e-2, max_steps=100)
-POINTS = (25, 75, 150)
+POINTS = (50, 150)
 """After how many updates it is measured."""
 GRID = tuple((beta, tol) for tol in (1e-3, 1e-10) for beta in (1e-1, 1e-2, 1e-3, 1e-4))
 """Nudges and tolerances."""

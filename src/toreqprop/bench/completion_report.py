@@ -52,7 +52,7 @@ def against(report: dict[str, Any], other: str, kind: str, share: float, what: s
 def render_markdown(report: dict[str, Any]) -> list[str]:
     """All tables, one after the other."""
     found = [*table(report, "psnr"), "", *table(report, "accuracy"), "", *networks(report)]
-    return [*found, "", *points(report), "", *distances(report)] if report["gradients"] else found
+    return [*found, "", *points(report), "", *distances(report)]
 
 
 def table(report: dict[str, Any], what: str) -> list[str]:
@@ -149,6 +149,8 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 def points(report: dict[str, Any]) -> list[str]:
     """Cosines of whole batches along the trainings, by nudge and tolerance."""
+    if not report["gradients"]:
+        return []
     heads = [f"β {beta:g}, tol {tol:g}" for beta, tol in gradients.GRID]
     lines = [
         "| training | updates | norm | 1 − ρ, median (smallest) | several equilibria | "
@@ -169,6 +171,8 @@ def points(report: dict[str, Any]) -> list[str]:
 
 def distances(report: dict[str, Any]) -> list[str]:
     """Samples of all points of all trainings, by how far from critical they are."""
+    if not report["gradients"]:
+        return []
     heads = [f"β {beta:g}, tol {tol:g}" for beta, tol in gradients.GRID]
     lines = [
         f"| 1 − ρ | samples | share of all gradients | {' | '.join(heads)} |",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -68,7 +69,14 @@ def completion(
     jobs += completion_gradients.measurements() if gradients else []
     with StudyDisplay(Console(stderr=True)) as display:
         plain = run_study(
-            jobs, assembled, command="toreqprop completion", path=output, fresh=fresh,
-            listener=display,
+            jobs, assembled, command=_command(method or [], seeds, seed, gradients), path=output,
+            fresh=fresh, listener=display,
         )  # fmt: skip
     typer.echo(json.dumps(plain, indent=2) if as_json else "\n".join(render_markdown(plain)))
+
+
+def _command(methods: list[str], seeds: int, seed: int, gradients: bool) -> str:
+    words = ["toreqprop", "completion", *(w for name in methods for w in ("--method", name))]
+    words += [] if seeds == 5 else ["--seeds", str(seeds)]
+    words += [] if seed == 42 else ["--seed", str(seed)]
+    return shlex.join([*words, *([] if gradients else ["--no-gradients"])])
