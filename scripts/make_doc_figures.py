@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import draw_circuit
-import draw_completion
 import draw_examples
 import draw_mazes
 import draw_settling
@@ -108,8 +107,8 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 """Those that `draw_circuit` draws."""
 
 
-MAZES = ("maze-front", "maze-way", "completion")
-"""Those of `draw_mazes` and `draw_completion`, which train networks first."""
+MAZES = ("maze-front", "maze-way")
+"""Those of `draw_mazes`, which trains networks first."""
 
 
 def main(folder: Path = FOLDER) -> None:
@@ -118,7 +117,6 @@ def main(folder: Path = FOLDER) -> None:
     draw_settling.draw(folder)  # maze, maze-narrow, settling
     draw_examples.main(folder)
     draw_mazes.main(folder)
-    draw_completion.main(folder)
     devices(folder)
     reward(folder)
     cifar(folder)

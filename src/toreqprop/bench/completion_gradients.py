@@ -24,36 +24,29 @@ from toreqprop.solution import Solution, State
 SEED, STARTS, MOST = 200, 2, 400
 """Of data and weights; random starts; steps of a phase."""
 UNBOUNDED = replace(study.SETUP, hidden=(64,), radius=None, copies=3, beta=1e-2, max_steps=100)
-POINTS = (50, 150)
-"""After how many updates it is measured."""
-GRID = tuple((beta, tol) for tol in (1e-3, 1e-10) for beta in (1e-1, 1e-2, 1e-3, 1e-4))
+STRETCHES = (1.0, 1.5, 2.0)
+"""What the couplings are multiplied by after the training, which brings them nearer to critical."""
+GRID = tuple((beta, tol) for tol in (1e-3, 1e-10) for beta in (1e-1, 1e-2, 1e-3))
 """Nudges and tolerances."""
 NEAR = (1e-2, 1e-1, 1.0)
 """Upper ends of the classes of distances ``1 − ρ`` from criticality."""
-APART = 1e-3
-"""Two ends of one sample are two equilibria where a neuron differs by more."""
+SETTLED, APART = 1e-10, 1e-3
+"""The residual of an equilibrium; two of one sample are different where a neuron is by more."""
 
 
-def along_training(radius: float | None) -> dict[str, Any]:
-    """Train with this bound on the norm, or without one, and measure at every point."""
-    setup = replace(UNBOUNDED, radius=radius)
-    data = study.pictures(setup.task, SEED, validation=True)
-    kept: list[tuple[int, nn.Module]] = []
-    updates = iter(range(1, 1 << 30))
-
-    def keep(model: nn.Module) -> None:
-        at = next(updates)
-        if at in POINTS:
-            kept.append((at, copy.deepcopy(model)))
-
-    study.trained(setup, study.EP, SEED, data, on_step=keep)
+def along_training() -> dict[str, Any]:
+    """Train without a bound, stretch the couplings, and measure."""
+    data = study.pictures(UNBOUNDED.task, SEED, validation=True)
+    model, epochs = study.trained(UNBOUNDED, study.EP, SEED, data)
+    assert isinstance(model, CompletionNetwork)
     x, y = (part.double() for part in study.batch(data, SEED))
-    loss = setup.loss(data.classes)
-    points = [
-        {"update": at, **measure(model.double(), x, y, loss)}  # type: ignore[arg-type]
-        for at, model in kept
-    ]
-    return {"radius": radius, "points": points}
+    points = []
+    for stretch in STRETCHES:
+        other = copy.deepcopy(model).double()
+        with torch.no_grad():
+            other.layers[0].weight.mul_(stretch)
+        points.append({"stretch": stretch, **measure(other, x, y, UNBOUNDED.loss(data.classes))})
+    return {"loss": epochs[-1]["loss"], "points": points}
 
 
 def measure(
@@ -61,10 +54,13 @@ def measure(
 ) -> dict[str, Any]:
     """Distances from criticality, other equilibria, and cosines over `GRID`, of one batch."""
     ends = _ends(model, x)
-    settled = ends[0].residual <= 1e-10
+    settled = ends[0].residual <= SETTLED
     state = tuple(s[settled] for s in ends[0].state)
     x, y = x[settled], y[settled]
-    gaps = [(_rows(end.state) - _rows(ends[0].state)).abs().amax(1) for end in ends[1:]]
+    gaps = [
+        (_rows(end.state) - _rows(ends[0].state)).abs().amax(1) * (end.residual <= SETTLED)
+        for end in ends[1:]
+    ]
     several = torch.stack(gaps).amax(0)[settled] > APART
     moves, distance = exact_moves(model, x, y, loss, state)
     reference = _gradient_of(model, x, state, moves)
@@ -97,7 +93,7 @@ def measure(
 def _ends(model: CompletionNetwork, x: Tensor) -> list[Solution]:
     """Where the network settles from its own start, and from random ones."""
     exact = copy.deepcopy(model)
-    exact.tol, exact.max_steps = 1e-10, MOST
+    exact.tol, exact.max_steps = SETTLED, MOST
     found, generator = [exact.equilibrium(x)], torch.Generator().manual_seed(SEED)
     for _ in range(STARTS):
         start = tuple(
@@ -176,14 +172,6 @@ def _rows(state: State) -> Tensor:
 
 
 def measurements() -> list[Measurement]:
-    """A training without a bound, and one with."""
-    return [
-        Measurement(
-            "completion",
-            f"gradients, radius {radius}",
-            f"{__name__}:along_training",
-            (("radius", radius),),
-            tasks=(study.SETUP.task,),
-        )
-        for radius in (None, study.SETUP.radius)
-    ]
+    """The one measurement."""
+    where, data = f"{__name__}:along_training", (study.SETUP.task,)
+    return [Measurement("completion", "gradients", where, tasks=data)]

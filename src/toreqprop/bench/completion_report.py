@@ -148,20 +148,20 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 
 def points(report: dict[str, Any]) -> list[str]:
-    """Cosines of whole batches along the trainings, by nudge and tolerance."""
+    """Cosines of whole batches by nudge and tolerance, the couplings stretched more and more."""
     if not report["gradients"]:
         return []
     heads = [f"β {beta:g}, tol {tol:g}" for beta, tol in gradients.GRID]
     lines = [
-        "| training | updates | norm | 1 − ρ, median (smallest) | several equilibria | "
+        "| couplings | norm | not settled | 1 − ρ, median (smallest) | several equilibria | "
         f"{' | '.join(heads)} | β 0.01, tol 0.001, max_gain 2 |",
         "|" + "---|" * (6 + len(heads)),
     ]
     for training in report["gradients"]:
-        name = "no bound" if training["radius"] is None else f"radius {training['radius']:g}"
         for point in training["points"]:
             far = point["distance"]
-            cells = [name, str(point["update"]), f"{point['norm']:.2f}"]
+            cells = [f"times {point['stretch']:g}", f"{point['norm']:.2f}"]
+            cells += [str(study.CERTIFIED - point["settled"])]
             cells += [f"{median(far):.3f} ({min(far):.4f})"]
             cells += [f"{point['several']} of {point['settled']}"]
             cells += [f"{c['cosine']:.3f}" for c in point["compared"]]
@@ -170,7 +170,7 @@ def points(report: dict[str, Any]) -> list[str]:
 
 
 def distances(report: dict[str, Any]) -> list[str]:
-    """Samples of all points of all trainings, by how far from critical they are."""
+    """All samples, by how far from critical they are."""
     if not report["gradients"]:
         return []
     heads = [f"β {beta:g}, tol {tol:g}" for beta, tol in gradients.GRID]
