@@ -223,12 +223,15 @@ def test_claims_are_judged_by_their_intervals() -> None:
             in_situ=[95, 96, 97, 96], clean_EP=[90, 91, 92.1, 91], clean_backprop=[90, 96, 99, 93],
             aware_backprop=[97, 98, 99.1, 98],
         ),
-        "none": scores(in_situ=[96, 97, 98, 97]),
+        "none": scores(in_situ=[96, 97, 98, 97], clean_EP=[96, 97, 98, 97]),
         "read noise, averaged 0.2": scores(in_situ=[95.9, 97, 98, 97]),
         "weights 4 bit, states 8 bit": scores(in_situ=[93, 97, 98, 97]),
     }  # fmt: skip
-    verdicts = {c["claim"]: c["verdict"] for c in claims.claims("digits", found)}
+    judged_claims = claims.claims("digits", found)
+    verdicts = {c["claim"]: c["verdict"] for c in judged_claims}
     assert verdicts[f"{fault}: in situ beats clean EP deployed"] == "PASS"
+    rooms = [c["room"] and c["room"]["mean"] for c in judged_claims[:2]]
+    assert rooms == [pytest.approx(5.975), None]  # a rival without a figure has lost nothing known
     assert verdicts[f"{fault}: in situ beats clean backprop deployed"] == "NOT SHOWN"
     assert verdicts[f"{fault}: in situ beats aware backprop deployed"] == "FAIL"
     assert verdicts["weights 2 bit: in situ beats clean EP deployed"] == "NOT RUN"
@@ -264,6 +267,17 @@ def test_many_claims_need_more_than_one_interval() -> None:
     many = claims.claims("digits", dict.fromkeys(claims.STATIC, rows))[0]
     assert many["adjusted_p"] == pytest.approx(5 * alone["adjusted_p"])
     assert (alone["adjusted_p"] < 0.05, many["verdict"]) == (True, "NOT SHOWN")
+
+
+def test_weak_feedback_is_labelled_by_its_cosine() -> None:
+    """With γ → 0 EP's gradient is backpropagation's; at γ = 1 layers talk, and it is another."""
+    data = final_split("digits", 0)
+    found = {}
+    for feedback in (1.0, 0.01):
+        recipe = Recipe(hidden=16, bound="tight", feedback=feedback)
+        chip = OnChip(Device(neuron_offset=0.3), recipe.network(0))
+        found[feedback] = methods.backprop_cosine(chip, recipe, data)
+    assert found[0.01] > 0.9999 > found[1.0] > 0.5
 
 
 def test_the_map_holds_three_chips_of_every_point(tiny: Recipe) -> None:

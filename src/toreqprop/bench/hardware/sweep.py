@@ -87,13 +87,13 @@ def sweep_report(
     """Rows by fault, claims with verdicts, the search, and the key of every cell."""
     chosen = choose(trials)
     done = {cell: r for cell, r in cells.items() if "not_run" not in r}
-    data = final_split(plan.base.task, plan.first_seed)
+    features, classes = final_split(plan.base.task, plan.first_seed).sizes
     accuracies = {f.name: _by_method(f, done) for f in plan.faults}
     return {
         **made,
         "task": plan.base.task,
         "whole": plan.whole,
-        "network": [data.x.shape[1], plan.base.hidden, int(data.y.max()) + 1],
+        "network": [features, plan.base.hidden, classes],
         "recipe": asdict(plan.base),
         "methods": list(METHODS),
         "rows": [_row(f, done, accuracies[f.name], chosen) for f in plan.faults],
@@ -143,6 +143,7 @@ def _row(
         "accuracies": {m: {str(s): a for s, a in accuracies[m].items()} for m in kept},
         "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items() if r is not None},
         "norm": sum(r["norm"] for r in place) / len(place) if place else None,
+        "cosine": sum(r["cosine"] for r in place) / len(place) if place else None,
         "beta": sum(nudges) / len(nudges) if nudges else None,
     }
 
