@@ -58,7 +58,6 @@ class Recipe:
     bound: Literal["proven", "tight"] = "proven"
     radius: float = 0.95
     feedback: float = 1.0
-    weight_decay: float = 0.0
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if self.gain:
@@ -84,8 +83,6 @@ class Recipe:
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            optimizer="adamw",
             schedule="cosine",
             seed=seed,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,16 @@ def sentence(found: Report) -> str:
     trials = sum(len(t["held_out"]) for t in found["search"])
     missing = found["missing_cells"], found["missing_trials"]
     left = " Not measured yet: {} cells, {} trials.".format(*missing) if any(missing) else ""
+    counts = Counter(found.get("commits", {}).values())
+    if len(counts) > 1:
+        parts = ", ".join(f"{count} at {commit}" for commit, count in counts.items())
+        left += f" Trials and cells by commit: {parts}."
     return (
         f"{sizes}, all of it neurons on the chip, {recipe['epochs']} epochs, batches of "
         f"{recipe['batch_size']}, weights written within a ball of radius {recipe['radius']:g} "
-        f"({recipe['bound']} bound), feedback {recipe.get('feedback', 1):g}. Settings from {trials} trials on held-out training data and "
-        f"other chips, all kept. `{found['command']}`.{left}"
+        f"({recipe['bound']} bound), feedback {recipe.get('feedback', 1):g}. Settings from "
+        f"{trials} trials on held-out training data and other chips, all kept. "
+        f"`{found['command']}`.{left}"
     )
 
 
