@@ -29,7 +29,7 @@ CLAIM_CHIPS = {"digits": 20, "mnist": 10}
 """Seeds, each with a chip of its own, where learning in place has to beat deployment: digits have
 few test scans."""
 
-MORE_CHIPS = {("mnist", "up/down mismatch 30 %"): 40, ("mnist", "weights 2 bit"): 20}
+MORE_CHIPS = {("mnist", "up/down mismatch 30 %"): 20, ("mnist", "weights 2 bit"): 20}
 """The same where held-out data say that the difference is a few tenths of a point."""
 
 MOVING_CHIPS = 10
