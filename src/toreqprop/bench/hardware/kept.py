@@ -35,7 +35,8 @@ def kept_records(found: Report, plan: Plan, cells: Iterable[Cell]) -> dict[Cell,
         if row is None or row["device"] != str(cell.fault.device):
             continue
         if cell.held_out:
-            scores = trials.get((cell.fault.name, method, *settings), [])
+            key = (cell.fault.name, method, recipe.learning_rate, recipe.epochs)
+            scores = trials.get(key, [])
             by_seed = dict(zip(SEARCH_SEEDS[recipe.task], scores, strict=False))
             accuracy = by_seed.get(cell.seed)
         else:
