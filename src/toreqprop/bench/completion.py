@@ -90,7 +90,7 @@ class Pictures:
 def pictures(task: str, seed: int, *, validation: bool) -> Pictures:
     """The images of a seed; with ``validation`` a fifth of the training images stands for the
     test's."""
-    data = get(task).load(seed)
+    data = get(task).load(seed, False)
     if validation:
         data = data.validation(0.2, seed)
     raw = [data.standardiser.invert(x) / INK[task] for x in (data.train_x, data.test_x)]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop.bench import completion as study
+from toreqprop.energies import CompletionEnergy
 from toreqprop.energies.pairs import Pair
 from toreqprop.evidence import Measurement
 from toreqprop.gradients import CenteredEP, GradientEstimator
@@ -44,7 +45,7 @@ def along_training() -> dict[str, Any]:
     for stretch in STRETCHES:
         other = copy.deepcopy(model).double()
         with torch.no_grad():
-            other.layers[0].weight.mul_(stretch)
+            _coupling(other).mul_(stretch)
         points.append({"stretch": stretch, **measure(other, x, y, UNBOUNDED.loss(data.classes))})
     return {"loss": epochs[-1]["loss"], "points": points}
 
@@ -81,7 +82,7 @@ def measure(
     return {
         "settled": int(settled.sum()),
         "several": int(several.sum()),
-        "norm": float(torch.linalg.matrix_norm(model.layers[0].weight.detach(), 2)),
+        "norm": float(torch.linalg.matrix_norm(_coupling(model).detach(), 2)),
         "distance": distance.tolist(),
         "size": _rows(moves).norm(dim=1).tolist(),
         "compared": compared,
@@ -112,7 +113,7 @@ def exact_moves(
     ``H = D⁻¹ − U`` is the energy's Hessian, D the slopes of the neurons, U the couplings; ρ is the
     largest eigenvalue of ``√D·U·√D``: at ρ = 1 the equilibrium is no minimum any more.
     """
-    weight = model.layers[0].weight
+    weight = _coupling(model)
     visible, top = weight.shape[1], weight.shape[0]
     hidden = 1 - x.chunk(2, 1)[1]
     couplings = x.new_zeros(len(x), visible + top, visible + top)
@@ -137,7 +138,10 @@ def _gradient_of(model: CompletionNetwork, x: Tensor, state: State, moves: State
     weight = x.new_full((len(x),), 1 / len(x))
     wants = (False, False, False, True, False)
     with torch.no_grad():
-        found = model.field.energy_gradients(phases, weight, model.field_input(x), params, wants)
+        field = model.field
+        assert isinstance(field, CompletionEnergy)
+        found = field.energy_gradients(phases, weight, model.field_input(x), params, wants)
+    assert found[3] is not None
     return found[3].flatten()
 
 
@@ -156,15 +160,24 @@ def estimated(
     other.register_relaxation_hook(
         lambda phase, found: shifts.append(found.shift) if phase == "nudged" else None
     )
-    weight = nn.Parameter(other.layers[0].weight.detach().clone())
-    other.layers[0] = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+    weight, bias = _coupling(other).detach(), model.layers[0].bias
+    assert isinstance(bias, Tensor)
+    plain = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     with torch.no_grad():
-        other.layers[0].weight.copy_(weight)
-        other.layers[0].bias.copy_(model.layers[0].bias)
+        plain.weight.copy_(weight)
+        plain.bias.copy_(bias)
+    other.layers[0] = plain
     loss(other(x), y).backward()
-    grad = other.layers[0].weight.grad
+    grad = plain.weight.grad
     assert isinstance(grad, Tensor)
     return grad.flatten(), shifts[-1] if shifts else ()
+
+
+def _coupling(model: CompletionNetwork) -> Tensor:
+    """The couplings of seen and hidden features."""
+    weight = model.layers[0].weight
+    assert isinstance(weight, Tensor)
+    return weight
 
 
 def _rows(state: State) -> Tensor:
