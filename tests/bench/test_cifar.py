@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +60,15 @@ def test_the_gradient_of_a_front_is_that_of_the_whole_network(images: Images) ->
 
 def test_shares_are_of_the_whole_network() -> None:
     found = jobs.shares(HYBRID)
-    whole = twin(HYBRID, 0)
-    assert sum(found["parameters"].values()) == sum(p.numel() for p in whole.parameters())
-    settling = settling_layers(HYBRID, 0)
-    readout = sum(p.numel() for p in settling.readout.parameters())
-    assert found["parameters"]["readout"] == readout
-    assert found["parameters"]["settling"] == sum(p.numel() for p in settling.parameters()) - readout
-    pixels_of = {"front": (32, 16), "settling": (8, 4, 4)}
-    assert found["products"]["front"] == 9 * sum(
-        n * n * a * b for n, a, b in zip(pixels_of["front"], (3, 4), (4, 5), strict=True)
-    )
-    assert found["products"]["settling"] == 9 * sum(
-        n * n * a * b for n, a, b in zip(pixels_of["settling"], (5, 6, 7), (6, 7, 8), strict=True)
-    )
-    assert found["products"]["readout"] == 8 * 2 * 2 * 10
+    settling, whole = settling_layers(HYBRID, 0), twin(HYBRID, 0)
+    counts = found["parameters"]
+    assert sum(counts.values()) == sum(p.numel() for p in whole.parameters())
+    assert counts["settling"] == sum(t.numel() for t in settling.system_parameters())
+    sides, widths = (32, 16, 8, 4, 4), (3, *HYBRID.front, *HYBRID.channels)
+    layers = [9 * n**2 * a * b for n, (a, b) in zip(sides, pairwise(widths), strict=True)]
+    assert found["products"] == {
+        "front": sum(layers[:2]), "settling": sum(layers[2:]), "readout": 2 * 2 * 8 * 10
+    }  # fmt: skip
 
 
 def test_the_rate_rises_and_falls_to_zero() -> None:
