@@ -24,7 +24,7 @@ SEED = 42
 Network = Literal["pure", "hybrid"]
 NETWORKS: tuple[Network, ...] = ("pure", "hybrid")
 
-HYBRID = Recipe(front=(32, 64), channels=(128, 128, 128), windows=(2, 1, 2))
+HYBRID = Recipe(front=(32, 64), channels=(128, 256), start="he", feedback=0.1)
 
 RECIPES: dict[Network, dict[Method, Recipe]] = {
     "pure": {"ep": Recipe(), "backprop": Recipe()},
