@@ -217,7 +217,11 @@ def shares(recipe: Recipe) -> dict[str, dict[str, int]]:
     """Parameters, and products of one pass upwards for one image: of the front, of the layers that
     settle in EP's network, and of the readout."""
     net, before = twin(recipe, 0).eval(), FRONT_MODULES * len(recipe.front)
-    parts = {"front": net[:before], "settling": net[before:-1], "readout": net[-1:]}
+    parts: dict[str, nn.Sequential] = {
+        "front": net[:before],
+        "settling": net[before:-1],
+        "readout": net[-1:],
+    }
     found: dict[str, dict[str, int]] = {"parameters": {}, "products": {}}
     x = torch.zeros(1, *IMAGE)
     with torch.no_grad():

@@ -138,5 +138,6 @@ def parted(model: nn.Module) -> tuple[nn.Module, HopfieldConvNet] | None:
     """What stands in front of the layers that settle, and these; None where none do."""
     if isinstance(model, HopfieldConvNet):
         return nn.Identity(), model
-    last = model[-1] if isinstance(model, nn.Sequential) else None
-    return (model[:-1], last) if isinstance(last, HopfieldConvNet) else None
+    if isinstance(model, nn.Sequential) and isinstance(last := model[-1], HopfieldConvNet):
+        return model[:-1], last
+    return None
