@@ -216,17 +216,13 @@ def step_times(
 def shares(recipe: Recipe) -> dict[str, dict[str, int]]:
     """Parameters, and products of one pass upwards for one image: of the front, of the layers that
     settle in EP's network, and of the readout."""
-    net, before = twin(recipe, 0).eval(), FRONT_MODULES * len(recipe.front)
-    parts: dict[str, nn.Sequential] = {
-        "front": net[:before],
-        "settling": net[before:-1],
-        "readout": net[-1:],
-    }
+    modules, before = list(twin(recipe, 0).eval()), FRONT_MODULES * len(recipe.front)
+    parts = {"front": modules[:before], "settling": modules[before:-1], "readout": modules[-1:]}
     found: dict[str, dict[str, int]] = {"parameters": {}, "products": {}}
     x = torch.zeros(1, *IMAGE)
     with torch.no_grad():
         for name, part in parts.items():
-            found["parameters"][name] = sum(p.numel() for p in part.parameters())
+            found["parameters"][name] = sum(p.numel() for m in part for p in m.parameters())
             found["products"][name] = 0
             for module in part:
                 x = module(x)
