@@ -58,6 +58,7 @@ def test_the_baseline_checks_its_input_too() -> None:
         (lambda: teq.ContinualEP(rate=-1), "rate must be >= 0"),
         (lambda: teq.CoupledLearning(eta=0), "eta must be > 0"),
         (lambda: teq.UnrolledGradient(0), "steps must be >= 1"),
+        (lambda: teq.UnrolledGradient(5, tol=0), "tol must be > 0"),
         (lambda: teq.LoopedMLP(4, 6, 2, max_steps=0), "max_steps must be >= 1"),
         (lambda: teq.LoopedMLP(4, 6, 2, tol=0), "tol must be > 0"),
         (lambda: teq.LoopedMLP(4, 6, 2, tol=-1e-3), "tol must be > 0"),

@@ -125,7 +125,9 @@ class SecretlyUnrolled(GradientEstimator):
                 t.detach().requires_grad_(w)
                 for t, w in zip((system.x, *system.params), problem.wants, strict=True)
             ]
-            state = teq.UnrolledGradient(50).trajectory(system.field, leaves[0], tuple(leaves[1:]))
+            state, _ = teq.UnrolledGradient(50).trajectory(
+                system.field, leaves[0], tuple(leaves[1:])
+            )
             asked = [t for t, w in zip(leaves, problem.wants, strict=True) if w]
             found = iter(torch.autograd.grad(state, asked, cotangent))
         return tuple(next(found) if w else None for w in problem.wants)

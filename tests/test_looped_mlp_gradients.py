@@ -228,6 +228,24 @@ def test_unrolled_and_implicit_agree() -> None:
         assert torch.allclose(unrolled[name], exact, rtol=1e-8, atol=1e-11), name
 
 
+def test_unrolled_until_each_sample_has_settled() -> None:
+    """Samples leave at different times, and come back in their order with their own gradients."""
+    model = tight_model()
+    x, y = batch()
+    x = x * torch.logspace(-6, 1, len(x), dtype=x.dtype).unsqueeze(1)
+    with torch.no_grad():
+        steps = {model.equilibrium(row.unsqueeze(0)).steps for row in x}
+    assert max(steps) > min(steps) + 20  # more than one look apart
+    model.gradient = teq.UnrolledGradient(500, tol=1e-14)
+    assert max(steps) / 2 < model.equilibrium(x).steps < 500
+    settled = gradients(model, x, y)
+    model.gradient = teq.UnrolledGradient(500)
+    for name, all_steps in gradients(model, x, y).items():
+        assert torch.allclose(settled[name], all_steps, rtol=1e-8, atol=1e-11), name
+    model.gradient = teq.UnrolledGradient(7, tol=1e-14)
+    assert model.equilibrium(x).steps == 7
+
+
 def test_ep_does_not_backpropagate_through_the_relaxation() -> None:
     """The graph of a forward has one node for the whole relaxation, however long it was."""
     x, y = batch()

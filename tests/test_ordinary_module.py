@@ -166,8 +166,10 @@ def export(model: nn.Module, x: Tensor) -> Any:
 def test_exports_a_fixed_number_of_steps_and_says_so(export: Callable[..., Any]) -> None:
     model, x, _ = looped(tol=1e-6, max_steps=500)
     model.eval()
-    with pytest.raises(Exception, match=r"UnrolledGradient\(steps=30\)"):  # torch wraps it
-        export(model, x)
+    for gradient in (model.gradient, teq.UnrolledGradient(60, tol=1e-6)):
+        model.gradient = gradient
+        with pytest.raises(Exception, match=r"UnrolledGradient\(steps=30\)"):  # torch wraps it
+            export(model, x)
     wanted = model(x).detach()
     model.gradient = teq.UnrolledGradient(steps=60)
     exported = export(model, x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,11 +87,17 @@ def choice(name: str, value: Any, known: Sequence[str]) -> str:
     return value
 
 
-def tensor(name: str, value: Any, least_dimensions: int = 1) -> Tensor:
-    """``value`` where it is a tensor with that many dimensions or more."""
+@cache
+def _tensor_class() -> type[Tensor]:
+    """Imported when it is first asked for: help and completion do without torch."""
     from torch import Tensor
 
-    if not isinstance(value, Tensor):
+    return Tensor
+
+
+def tensor(name: str, value: Any, least_dimensions: int = 1) -> Tensor:
+    """``value`` where it is a tensor with that many dimensions or more."""
+    if not isinstance(value, _tensor_class()):
         raise InvalidInputError(
             f"{name} must be a tensor, got {type(value).__name__}: use torch.as_tensor({name})."
         )
@@ -115,11 +122,9 @@ def weights(name: str, value: Any, dimensions: int) -> Tensor:
 
 def tensors(name: str, value: Any, count: int | None = None, *, least: int = 1) -> None:
     """Refuse what is no tuple of so many tensors, or of ``least`` or more."""
-    from torch import Tensor
-
-    fits = isinstance(value, (tuple, list))
+    fits, kind = isinstance(value, (tuple, list)), _tensor_class()
     for each in value if fits else ():
-        fits = fits and isinstance(each, Tensor)
+        fits = fits and isinstance(each, kind)
     if not fits or (len(value) < least if count is None else len(value) != count):
         wanted = f"{least} or more" if count is None else f"{count}"
         raise InvalidInputError(

@@ -50,15 +50,17 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
     for it (inputs, parameters, drive, equilibrium) does not depend on how long it relaxed.
     """
     if isinstance(settings.gradient, UnrolledGradient):
-        state = settings.gradient.trajectory(settings.field, x, params)
+        if settings.gradient.tol is not None:
+            refuse_tracing()
+        state, steps = settings.gradient.trajectory(settings.field, x, params)
         if is_traced():
             nothing = torch.zeros(len(x), dtype=torch.float64)
-            return Solution(state, settings.gradient.steps, nothing, Status.CONVERGED)
+            return Solution(state, steps, nothing, Status.CONVERGED)
         with torch.no_grad():
             system = System.bind(settings.field, x.detach(), tuple(p.detach() for p in params))
             reached = tuple(s.detach() for s in state)
             last = relax(system, settings.solver.limited(max_steps=1), start=reached)
-        return last.but(state=state, steps=settings.gradient.steps)
+        return last.but(state=state, steps=steps)
     refuse_tracing()
     found = _Found()
     apply = _TransformedEquilibrium.apply if is_transformed() else _apply

@@ -70,6 +70,6 @@ def test_the_table_has_a_row_for_each_nudge() -> None:
             (True, False), study.STARTS, study.STRENGTHS, study.STOPS
         )
     ]
-    lines = study.render_markdown([{"compared": compared}])
+    lines = study.render_markdown({"points": [{"compared": compared}]}).splitlines()
     assert len(lines) == 2 + 2 * len(study.STARTS) * len(study.STRENGTHS)
     assert "0.50 (0.50)" in lines[2]

@@ -8,7 +8,6 @@ the exact gradient there: of the settled map in double precision, by the implici
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from statistics import median
@@ -26,7 +25,7 @@ from toreqprop.gradients.base import ContrastiveEstimator, Problem, as_pairs, me
 from toreqprop.models import EquilibriumMap
 from toreqprop.solution import State
 from toreqprop.solvers import FixedPoint, relax, relax_pair
-from toreqprop.tasks.mazes import MARK, WALL, Mazes
+from toreqprop.tasks.mazes import MARK, WALL
 
 TASK, SEED, UPDATES, RATE, DAMPING = "maze-reach", 200, 300, 0.01, 0.5
 POINTS = (105, 150, 225, 299)
@@ -126,27 +125,10 @@ def along_training() -> dict[str, Any]:
     data = study.split(setup, SEED, validation=True)
     x, y = torch.from_numpy(data.train.x[:SAMPLES]), study.targets(data.train)[:SAMPLES]
     model, points = prototype(SEED), []
-    for update, loss in _training(setup, model, data.train):
+    for update, loss in enumerate(study.training(setup, model, data.train, SEED, UPDATES, RATE)):
         if update in POINTS:
             points.append({"update": update, "loss": loss, **_point(model, x, y, update)})
     return {"points": points}
-
-
-def _training(
-    setup: study.Setup, model: EquilibriumMap, data: Mazes
-) -> Iterator[tuple[int, float]]:
-    """Number and loss of every update, after it."""
-    x, y = torch.from_numpy(data.x), study.targets(data)
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=UPDATES)
-    for update, rows in zip(range(UPDATES), study.batches(len(x), setup.batch, SEED), strict=False):
-        optimizer.zero_grad()
-        loss = study.cell_loss(model(x[rows]), y[rows])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), setup.clip)
-        optimizer.step()
-        schedule.step()
-        yield update, float(loss.detach())
 
 
 def _point(model: EquilibriumMap, x: Tensor, y: Tensor, update: int) -> dict[str, Any]:
@@ -185,14 +167,19 @@ def measurements() -> list[Measurement]:
     return [Measurement("maze-nudges", "along a training", f"{__name__}:along_training")]
 
 
-def render_markdown(points: list[dict[str, Any]]) -> list[str]:
+def assemble(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is kept of the one measurement."""
+    return found[0]
+
+
+def render_markdown(found: dict[str, Any]) -> str:
     """The smallest and the median cosine over the points, by nudge and by where phases stop."""
     heads = [f"tolerance {tol:g}, {steps} steps" for tol, steps in STOPS]
     lines = [
         f"| nudge | β | phases start | {' | '.join(heads)} |",
         "|---|---|---|" + "---|" * len(heads),
     ]
-    every = [c for point in points for c in point["compared"]]
+    every = [c for point in found["points"] for c in point["compared"]]
     for normalised, beta, start in product((True, False), STRENGTHS, STARTS):
         cells = []
         for tol, steps in STOPS:
@@ -205,7 +192,7 @@ def render_markdown(points: list[dict[str, Any]]) -> list[str]:
             cells.append(f"{median(own):.2f} ({own[0]:.2f})")
         size, shown = ("one size", beta) if normalised else ("of the error's size", 10 * beta)
         lines.append(f"| {size} | {shown:g} | {WORDS[start]} | {' | '.join(cells)} |")
-    return lines
+    return "\n".join(lines)
 
 
 WORDS = {"free": "both at the free state", "initial": "both anew", "chained": "second at the first"}

@@ -103,7 +103,7 @@ def step_time(arm: str, width: int, rank: int, processes: int, rounds: int, meet
     share = BATCH // processes
     draw = images(Network("looped", share, width), seed=rank)
     torch.manual_seed(0)
-    model: nn.Module = time_to.model_of(time_to.Setup(width=width), arm, 784, 10)
+    model: nn.Module = time_to.at_its_norm(time_to.Setup(width=width), arm, 784, 10)
     if processes > 1:
         where: dict[str, Any] = {"init_method": f"file://{meeting}", "rank": rank}
         distributed.init_process_group("gloo", world_size=processes, **where)

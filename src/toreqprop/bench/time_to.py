@@ -1,33 +1,39 @@
 """Processor time of whole trainings until networks know a held-out part of the training images.
 
-The training images are split once per seed; the test set is looked at after training alone, and
-chooses nothing. Every arm gets the same small search over learning rates, on a seed of its own.
+A rate that falls to zero learns in a few epochs what a constant one never does, so a training has a
+length that is known beforehand: every seed gets longer ones until one reaches the goal, and what
+counts is the time of that one. The training images are split once per seed; the test set is looked
+at after training alone, and chooses nothing. Every arm gets the same small search over rates and
+decays, on a seed of its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from toreqprop.bench.depth import plain
+from toreqprop.bench.arms import FeedForward, certificate
 from toreqprop.bench.speed_rows import enlarge, true_norms
 from toreqprop.energies.tight_ball import MARGIN
 from toreqprop.models import EquilibriumModel, LoopedMLP
 from toreqprop.tasks import get
+from toreqprop.training import TrainingConfig, fit, predict
 
 OURS, ONE, TWO = "TorEqProp", "one hidden layer", "two hidden layers"
 ARMS = (OURS, ONE, TWO)
+CERTIFIED = 64
+"""Training samples that certificates are made of."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained: the same on every side but for the learning rate, which is searched for."""
+    """What is trained: the same on every side but for rate and decay, which are searched for among
+    ``candidates`` with trainings of ``searched`` epochs. ``gain`` is that of the readout."""
 
     task: str = "mnist"
     full: bool = True
@@ -35,21 +41,24 @@ class Setup:
     width: int = 256
     norm: float = 0.95
     tol: float = 1e-2
-    batch: int = 64
+    gain: float = 3.0
+    batch: int = 128
     held_out: int = 10_000
-    most_epochs: int = 20
-    rates: tuple[float, ...] = (5e-4, 1e-3, 2e-3)
+    lengths: tuple[int, ...] = (5, 6, 7, 8, 10, 12)
+    candidates: tuple[tuple[float, float], ...] = ((1.2e-3, 0.3), (2.4e-3, 0.3), (2.4e-3, 0.06))
+    searched: int = 5
     search_seed: int = 1
     seeds: tuple[int, ...] = (42, 43, 44)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: ``epochs`` and ``seconds`` (processor time of training alone) until the goal,
-    None where it was not reached; accuracies at the end; norm and steps of an equilibrium."""
+    """One training: ``seconds`` is processor time of the training alone; accuracies are those at
+    its end; norm, steps and the certificates before and after are of an equilibrium network."""
 
     arm: str
     rate: float
+    decay: float
     seed: int
     reached: bool
     epochs: int
@@ -58,23 +67,22 @@ class Run:
     validation: float
     test: float | None
     norm: float | None = None
-    steps: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, float] | None = None
+    certificates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """The search and the runs, as plain data."""
+    """The search and, of every seed and arm, the trainings up to the one that reached the goal."""
 
     setup: Setup
     search: tuple[Run, ...]
     runs: tuple[Run, ...]
 
     def seconds(self, arm: str) -> float | None:
-        """Mean processor time to the goal; None where a seed did not get there."""
-        mine = [r for r in self.runs if r.arm == arm]
-        if not mine or not all(r.reached for r in mine):
-            return None
-        return sum(r.seconds for r in mine) / len(mine)
+        """Mean processor time of what reached the goal; None where a seed has no such training."""
+        times = [r.seconds for r in self.runs if r.arm == arm and r.reached]
+        return sum(times) / len(times) if len(times) == len(self.setup.seeds) else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -84,82 +92,95 @@ class Study:
         return {**asdict(self), "mean_seconds": means, "ratio": ratios}
 
 
-def study(setup: Setup, on_epoch: Callable[[str], None] = lambda line: None) -> Study:
-    """Search, then run every seed at the rates found."""
-    search: list[Run] = []
-    chosen: dict[str, float] = {}
-    for arm in ARMS:
-        tried = [train(setup, arm, rate, setup.search_seed, on_epoch) for rate in setup.rates]
-        search += tried
-        # Whoever is there first, and of those that never are, who came closest.
-        best = min(tried, key=lambda r: (not r.reached, r.seconds if r.reached else -r.validation))
-        chosen[arm] = best.rate
-    runs = [
-        train(setup, arm, chosen[arm], seed, on_epoch, scored=True)
-        for seed in setup.seeds
+def study(setup: Setup, on_run: Callable[[str], None] = lambda line: None) -> Study:
+    """Search, then every seed: arm after arm at each length, so that a busy machine slows all."""
+    tried = [
+        train(setup, arm, setup.searched, setup.search_seed, candidate, on_run)
+        for candidate in setup.candidates
         for arm in ARMS
     ]
-    return Study(setup, tuple(search), tuple(runs))
+    chosen: dict[str, Run] = {}
+    for run in tried:
+        best = chosen.setdefault(run.arm, run)
+        if run.validation > best.validation:
+            chosen[run.arm] = run
+    runs: list[Run] = []
+    for seed in setup.seeds:
+        for length in setup.lengths:
+            there = {r.arm for r in runs if r.seed == seed and r.reached}
+            runs += [
+                train(setup, arm, length, seed, (chosen[arm].rate, chosen[arm].decay), on_run,
+                      scored=True)
+                for arm in ARMS
+                if arm not in there
+            ]  # fmt: skip
+    return Study(setup, tuple(tried), tuple(runs))
 
 
 def model_of(setup: Setup, arm: str, inputs: int, classes: int) -> nn.Module:
-    """The arm's network; the equilibrium's coupling starts at the norm it is to have."""
+    """The arm's network; the equilibrium's coupling may reach the stated norm and not exceed it."""
     if arm != OURS:
-        return plain(inputs, setup.width, 1 if arm == ONE else 2, classes)
-    radius = setup.norm * MARGIN
-    model = LoopedMLP(inputs, setup.width, classes, radius=radius, bound="tight", tol=setup.tol)
-    enlarge(model)
+        layers = 1 if arm == ONE else 2
+        return FeedForward(inputs, setup.width, classes, layers=layers, gain=setup.gain)
+    return LoopedMLP(
+        inputs, setup.width, classes, radius=setup.norm * MARGIN, bound="tight", tol=setup.tol,
+        gain=setup.gain,
+    )  # fmt: skip
+
+
+def at_its_norm(setup: Setup, arm: str, inputs: int, classes: int) -> nn.Module:
+    """The same, with a coupling that has the stated norm from the start."""
+    model = model_of(setup, arm, inputs, classes)
+    if isinstance(model, EquilibriumModel):
+        enlarge(model)
     return model
 
 
 def train(
     setup: Setup,
     arm: str,
-    rate: float,
+    epochs: int,
     seed: int,
-    on_epoch: Callable[[str], None] = lambda line: None,
+    candidate: tuple[float, float],
+    on_run: Callable[[str], None] = lambda line: None,
     *,
     scored: bool = False,
 ) -> Run:
-    """One training, to the goal or the last epoch; ``scored`` looks at the test set afterwards."""
+    """One training of so many epochs; ``scored`` looks at the test set afterwards."""
+    rate, decay = candidate
     data = get(setup.task).load(seed, setup.full)
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     held, rows = order[: setup.held_out], order[setup.held_out :]
     torch.manual_seed(seed)
     model = model_of(setup, arm, x.shape[1], data.classes)
-    taken: dict[str, list[int]] = {}
-    if isinstance(model, EquilibriumModel):
-        model.register_relaxation_hook(
-            lambda phase, found: taken.setdefault(phase, []).append(found.steps)
-        )
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    shuffle = torch.Generator().manual_seed(seed)
-    spent = wall = score = 0.0
-    for epoch in range(1, setup.most_epochs + 1):
-        start, begin = time.process_time(), time.perf_counter()
-        taken.clear()
-        for part in rows[torch.randperm(len(rows), generator=shuffle)].split(setup.batch):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[part]), y[part]).backward()
-            optimizer.step()
-        spent, wall = spent + time.process_time() - start, wall + time.perf_counter() - begin
-        steps = {phase: sum(counts) / len(counts) for phase, counts in taken.items()}
-        score = accuracy(model, x[held], y[held])
-        on_epoch(f"{arm}, rate {rate:g}, seed {seed}, epoch {epoch}: {score:.2%}")
-        if score >= setup.goal:
-            break
+    config = TrainingConfig(
+        epochs=epochs, batch_size=setup.batch, learning_rate=rate, weight_decay=decay,
+        schedule="cosine", optimizer="adamw", seed=seed,
+    )  # fmt: skip
+    settles = isinstance(model, EquilibriumModel)
+    own, labels = x[rows], y[rows]
+    few = own[:CERTIFIED], labels[:CERTIFIED]
+    proofs = [certificate(model, *few)] if settles else []
+    wall, spent = time.perf_counter(), time.process_time()
+    history = fit(model, own, labels, config)
+    spent, wall = time.process_time() - spent, time.perf_counter() - wall
+    if settles:
+        proofs.append(certificate(model, *few))
+    score = _share(model, x[held], y[held])
+    on_run(f"{arm}, rate {rate:g}, decay {decay:g}, seed {seed}, {epochs} epochs: {score:.2%}")
     test = None
     if scored:
-        test = accuracy(model, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
+        test = _share(model, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
+    last = history.epochs[-1]
     norm = max(n for n, _ in true_norms(model)) if isinstance(model, EquilibriumModel) else None
+    steps = {"free": last.free_steps or 0.0, "nudged": last.nudged_steps or 0.0}
     return Run(
-        arm, rate, seed, score >= setup.goal, epoch, spent, wall, score, test, norm, steps
+        arm, rate, decay, seed, score >= setup.goal, epochs, spent, wall, score, test, norm,
+        steps if settles else None, tuple(proofs),
     )  # fmt: skip
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+def _share(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Share of samples that are told right."""
-    told = torch.cat([model(part).argmax(1) for part in x.split(1000)])
-    return float((told == y).double().mean())
+    return float((predict(model, x) == y).double().mean())

@@ -45,6 +45,10 @@ def mazes(
         Path | None,
         typer.Option(help="Compare nudges along a training that collapses instead; written there."),
     ] = None,
+    credit: Annotated[
+        Path | None,
+        typer.Option(help="Measure how far credit travels in a map instead; written there."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -56,6 +60,7 @@ def mazes(
       toreqprop mazes --method ep --seeds 1
       toreqprop mazes --method plain-12 --search results/mazes_search.jsonl --seed 7
       toreqprop mazes --nudges results/maze_nudges.json
+      toreqprop mazes --credit results/maze_credit.json
     """
     import torch
 
@@ -68,13 +73,13 @@ def mazes(
     for name in method or ():
         checks.choice("method", name, METHODS)
     torch.set_num_threads(1)
-    if nudges is not None:
-        _nudges(nudges)
+    if nudges is not None or credit is not None:
+        _aside(nudges, credit)
         return
     keys = [
         (name, how, number)
         for how in method or METHODS
-        for number in range(seed, seed + (seeds or maze_study.SEEDS[how]))
+        for number in range(seed, seed + (seeds or maze_study.SEEDS))
         for name in task or MAZE_TASKS
     ]
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -91,21 +96,27 @@ def mazes(
     typer.echo(maze_study.render_markdown(maze_study.Study(used, runs)))
 
 
-def _nudges(path: Path) -> None:
-    """The comparison, kept as a study, and its table."""
-    from toreqprop.bench import maze_nudges
+def _aside(nudges: Path | None, credit: Path | None) -> None:
+    """The studies beside the runs, each kept in its file, and their tables."""
+    from toreqprop.bench import maze_credit, maze_nudges
     from toreqprop.cli.studies import StudyDisplay
     from toreqprop.evidence import run_study
 
-    with StudyDisplay(Console(stderr=True)) as display:
-        found = run_study(
-            maze_nudges.measurements(),
-            lambda measured: measured[0],
-            command=f"toreqprop mazes --nudges {path}",
-            path=path,
-            listener=display,
-        )
-    typer.echo("\n".join(maze_nudges.render_markdown(found["points"])))
+    for option, path, study in (
+        ("nudges", nudges, maze_nudges),
+        ("credit", credit, maze_credit),
+    ):
+        if path is None:
+            continue
+        with StudyDisplay(Console(stderr=True)) as display:
+            found = run_study(
+                study.measurements(),
+                study.assemble,
+                command=f"toreqprop mazes --{option} {path}",
+                path=path,
+                listener=display,
+            )
+        typer.echo(study.render_markdown(found))
 
 
 def _search(keys: list[maze_study.Key], path: Path, progress: Progress) -> list[dict[str, object]]:

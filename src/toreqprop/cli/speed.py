@@ -169,13 +169,13 @@ def _training(say: Any) -> tuple[dict[str, Any], Table]:
 
     found = time_to.study(time_to.Setup(), say)
     shown = Table(
-        "network", "rate", "reached", "epochs", "processor time", "validation", "test",
+        "network", "rate, decay", "reached", "epochs", "processor time", "validation", "test",
         title=f"until {found.setup.goal:.0%} of held-out training images are told right",
     )  # fmt: skip
     for run in found.runs:
         shown.add_row(
-            run.arm, f"{run.rate:g}", "yes" if run.reached else "no", str(run.epochs),
-            f"{run.seconds:.1f} s", f"{run.validation:.2%}",
+            run.arm, f"{run.rate:g}, {run.decay:g}", "yes" if run.reached else "no",
+            str(run.epochs), f"{run.seconds:.1f} s", f"{run.validation:.2%}",
             "" if run.test is None else f"{run.test:.2%}",
         )  # fmt: skip
     return {"training": found.as_dict()}, shown

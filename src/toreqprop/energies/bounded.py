@@ -28,13 +28,13 @@ PROOF_EVERY = 200
 
 
 def serves(balls: Sequence[TightBall], weights: Sequence[Tensor]) -> bool:
-    """Whether compiled code takes these: matrices that need not be symmetric, in the memory of the
-    CPU, all of one dtype with their balls."""
+    """Whether compiled code takes these: matrices in the memory of the CPU, all of one dtype with
+    their balls."""
     if torch.compiler.is_compiling() or is_transformed():
         return False
     seen = list(weights)
     for ball, weight in zip(balls, weights, strict=True):
-        if ball.symmetric or not ball.compiled or weight.shape != ball.shape:
+        if not ball.compiled or weight.shape != ball.shape:
             return False
         buffers: Any = ball._buffers  # asking the module for each takes longer than all of this
         if not _starts(ball, buffers["start"]):
@@ -45,7 +45,7 @@ def serves(balls: Sequence[TightBall], weights: Sequence[Tensor]) -> bool:
 
 def _starts(ball: TightBall, start: Tensor) -> bool:
     """Whether the block lies in memory as compiled code takes it to."""
-    return start.shape == (ball.blocks[0], ball.shape[1]) and start.is_contiguous()
+    return start.numel() == ball.blocks[0] * ball.shape[1] and start.is_contiguous()
 
 
 def bounded(balls: tuple[TightBall, ...], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -54,13 +54,15 @@ def bounded(balls: tuple[TightBall, ...], weights: Sequence[Tensor]) -> tuple[Te
 
 
 class _Bounded(torch.autograd.Function):
-    """`TightBall` in closed form: ``dW = f·(G − ⟨G, W⟩/ν·uvᵀ)``, in few passes over memory."""
+    """`TightBall` in closed form: ``dW = f·(G − ⟨G, W⟩/ν·uvᵀ)``, in few passes over memory; of a
+    symmetric one the symmetric part."""
 
     @staticmethod
     def forward(ctx: Any, balls: tuple[TightBall, ...], *raws: Tensor) -> tuple[Tensor, ...]:
         given = [raw.contiguous() for raw in raws]
         weights = tuple([torch.empty_like(raw) for raw in given])
-        layout = _laid_out(tuple([(ball.shape, ball.blocks, ball.radius) for ball in balls]))
+        kinds = [(ball.shape, ball.blocks, ball.symmetric, ball.radius) for ball in balls]
+        layout = _laid_out(tuple(kinds))
         vectors = given[0].new_empty(layout.total)
         places = _places(balls, given, weights, vectors, layout)
         found = np.empty((len(balls), 3))
@@ -84,7 +86,7 @@ class _Bounded(torch.autograd.Function):
         places = _places(balls, asked, weights, vectors, ctx.layout)
         results = list(asked)
         for k, gradient in enumerate(asked):
-            if gradient is not None and found[k, 2]:
+            if gradient is not None and (found[k, 2] or balls[k].symmetric):
                 results[k] = result = torch.empty_like(gradient)
                 places[k, 7] = result.data_ptr()
         kernels: Any = compiled_balls()
@@ -100,8 +102,8 @@ _apply = direct(_Bounded)
 
 
 class Layout(NamedTuple):
-    """Rows, columns, vectors and rounds of every ball, and its radius; where its left and right
-    vectors begin among those of all, and how many numbers these are."""
+    """Rows, columns, vectors and rounds of every ball, whether it is symmetric, and its radius;
+    where its left and right vectors begin among those of all, and how many numbers these are."""
 
     shapes: np.ndarray
     radii: np.ndarray
@@ -110,13 +112,13 @@ class Layout(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], float], ...]) -> Layout:
-    """Of balls with these shapes, blocks and radii."""
-    shapes = np.array([(*shape, *blocks) for shape, blocks, _ in balls])
+def _laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], bool, float], ...]) -> Layout:
+    """Of balls with these shapes and blocks, symmetric or not, and radii."""
+    shapes = np.array([(*shape, *blocks, symmetric) for shape, blocks, symmetric, _ in balls])
     sizes = np.stack([shapes[:, 0], shapes[:, 1] * shapes[:, 2]], 1)
     ends = np.cumsum(sizes)
     offsets = (ends - sizes.reshape(-1)).reshape(-1, 2)
-    radii = np.array([radius for _, _, radius in balls])
+    radii = np.array([radius for *_, radius in balls])
     return Layout(shapes, radii, offsets.tolist(), int(ends[-1]))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from toreqprop.energies.base import Pairs
 from toreqprop.energies.pairs import Pair
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.solution import State
+from toreqprop.tracing import is_transformed
 
 
 class Nudge(Protocol):
@@ -201,7 +202,13 @@ class Opposed:
 
 def nothing_like(state: Tensor) -> Tensor:
     """Zeros, of which there is only one in memory: `is_nothing` knows them unread."""
-    return _zero(state.dtype, state.device).expand(state.shape)
+    make = _nothing.__wrapped__ if is_transformed() else _nothing  # a transform's own are not kept
+    return make(state.shape, state.dtype, state.device)
+
+
+@lru_cache(maxsize=64)
+def _nothing(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _zero(dtype, device).expand(shape)
 
 
 @cache

@@ -58,7 +58,12 @@ class System:
                 f"{type(field).__name__} cannot use x of shape {tuple(x.shape)} with parameters of "
                 f"shapes {[tuple(p.shape) for p in params]}: {str(error).splitlines()[0]}."
             ) from error
-        return System(field, x, params, drive, contraction=contraction)
+        _check_parts(field, x, params)
+        if contraction is not None:
+            checks.number("contraction", contraction, 0)
+        return checks.unchecked(
+            System, field=field, x=x, params=params, drive=drive, contraction=contraction
+        )
 
     @property
     def free(self) -> bool:

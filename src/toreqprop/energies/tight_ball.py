@@ -75,6 +75,8 @@ class TightBall(nn.Module):
         self.symmetric = symmetric
         self.compiled = compiled and compiled_available()
         self.blocks = block_size(self.shape), usual_rounds(self.shape)
+        if symmetric:
+            self.blocks = 1, SYMMETRIC_STEPS
         vectors = self.shape[1:] if symmetric else (self.blocks[0], self.shape[1])
         self.register_buffer("start", noise(0, vectors))
         self.register_buffer("margin", torch.tensor(MARGIN))
@@ -84,9 +86,6 @@ class TightBall(nn.Module):
         if serves((self,), (weight,)):
             return bounded((self,), (weight,))[0]
         if self.symmetric:
-            plain = weight.is_cpu and weight.dtype in (torch.float32, torch.float64)
-            if self.compiled and plain and has_memory(weight) and not torch.compiler.is_compiling():
-                return _Scaled.apply(weight, self)
             weight = 0.5 * (weight + weight.mT)
         unit, peak = _in_units(weight)
         with torch.no_grad():
@@ -326,60 +325,6 @@ def norm_is_below(weight: Tensor, radius: float, symmetric: bool) -> bool:
     return all(int(torch.linalg.cholesky_ex(test)[1]) == 0 for test in tests)
 
 
-class _Scaled(torch.autograd.Function):
-    """A symmetric `TightBall` in closed form: ``dW = f·(sym(G) − ⟨G, W⟩/ν·uvᵀ)``."""
-
-    @staticmethod
-    def forward(ctx: Any, raw: Tensor, ball: TightBall) -> Tensor:
-        from toreqprop.kernels.symmetric import symmetrise
-
-        given = raw.detach().contiguous()
-        source = torch.empty_like(given)
-        symmetrise(given.numpy(), source.numpy(), 0.5)
-        unit = 1.0
-        value, left, right = _estimated(ball, source)
-        if not _SMALLEST < value < _LARGEST:  # squares left the range of floats, or a NaN
-            unit = 1.0 / max(float(source.abs().max()), _tiny(source))
-            value, left, right = _estimated(ball, source * unit)
-        size = value * float(ball.margin)
-        inside = size <= ball.radius * unit
-        factor = 1.0 if inside else ball.radius / max(size, _tiny(source)) * unit
-        if inside:
-            weight = source
-        else:
-            # Twice where one factor, of a huge or tiny matrix, is not in the range of floats.
-            weight = source * factor if unit == 1 else (source * unit) * (factor / unit)
-        ctx.ball, ctx.factor, ctx.value = ball, factor, value / unit
-        ctx.scaled = not inside
-        ctx.save_for_backward(weight, left, right)
-        return weight
-
-    @staticmethod
-    @last_backward
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        from toreqprop.kernels.symmetric import symmetrise
-
-        weight, left, right = ctx.saved_tensors
-        source = gradient.detach().contiguous()
-        found = torch.empty_like(source)
-        symmetrise(source.numpy(), found.numpy(), 0.5)
-        if ctx.scaled:
-            inner = float(torch.dot(gradient.reshape(-1), weight.reshape(-1)))
-            found = torch.addr(found, left, right, beta=ctx.factor, alpha=-inner / ctx.value)
-        ctx.ball.advance(right, weight)
-        return found, None
-
-
-def _estimated(ball: TightBall, weight: Tensor) -> tuple[float, Tensor, Tensor]:
-    """As `TightBall.estimate` of a symmetric matrix, with ν first; compiled."""
-    from toreqprop.kernels.lanczos import symmetric_norm
-
-    first = ball.start if ball.start.dtype == weight.dtype else ball.start.to(weight.dtype)
-    left, right = torch.empty_like(first), torch.empty_like(first)
-    arrays = first.numpy(), ball.products(), left.numpy(), right.numpy()
-    return symmetric_norm(weight.numpy(), *arrays), left, right
-
-
 class _ScaledKernel(torch.autograd.Function):
     """`TightConvolutionBall` in closed form: ``dK = f·(G − ⟨G, K⟩/ν·∂ν/∂K)``."""
 
@@ -414,9 +359,6 @@ class _ScaledKernel(torch.autograd.Function):
             found.add_(slope, alpha=-inner / ctx.value)
         ball.advance(right, weight)
         return found, None
-
-
-_SMALLEST, _LARGEST = 1e-18, 1e18
 
 
 def noise(seed: int, shape: tuple[int, ...]) -> Tensor:

@@ -10,9 +10,10 @@ import math
 import numpy as np
 
 from toreqprop.kernels.compiling import compiled
-from toreqprop.kernels.lanczos import block_norm, next_start
+from toreqprop.kernels.lanczos import block_norm, next_start, symmetric_norm
 from toreqprop.kernels.products import matrix_at, numbers_at
 from toreqprop.kernels.products import routine as routine
+from toreqprop.kernels.symmetric import STRIP, symmetrise, transposed_strip
 from toreqprop.kernels.vectors import dot
 
 SMALLEST, LARGEST = 1e-18, 1e18
@@ -21,17 +22,17 @@ SMALLEST, LARGEST = 1e-18, 1e18
 
 @compiled
 def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-untyped-def]
-    """``W ↦ W·min(1, radius/(margin·ν))`` of every matrix.
+    """``W ↦ W·min(1, radius/(margin·ν))`` of every matrix, or of its symmetric part.
 
     Columns of ``places``: addresses of raw and bounded weight, start, left and right vectors, the
     margin and the number of training steps. Columns of ``shapes``: rows, columns, vectors of a
-    block, pairs of products (``cold`` times as many before the first step). Columns of ``found``:
-    ν, the factor, and whether there is one.
+    block, pairs of products (``cold`` times as many before the first step), or products of a
+    symmetric one, and whether it is. Columns of ``found``: ν, the factor, and whether there is one.
     """
     like = gemm[2]
     kind, tiny = like.dtype.type, np.finfo(like.dtype).tiny
     for k in range(places.shape[0]):
-        rows, columns, size, rounds = shapes[k]
+        rows, columns, size, rounds, symmetric = shapes[k]
         raw = matrix_at(places[k, 0], rows, columns, like)
         weight = matrix_at(places[k, 1], rows, columns, like)
         start = matrix_at(places[k, 2], size, columns, like)
@@ -41,21 +42,37 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
         if numbers_at(places[k, 6], 1, places)[0] == 0:
             rounds *= cold
         unit, source = 1.0, raw
-        value = block_norm(gemm, raw, start, rounds, left, right)
+        if symmetric:
+            symmetrise(raw, weight, 0.5)
+            source = weight
+        value = _norm(gemm, source, symmetric, start, rounds, left, right)
         if not SMALLEST < value < LARGEST:  # or a NaN
-            unit, source = 1 / max(_peak(raw), tiny), weight
-            _times(raw, kind(unit), weight)
-            value = block_norm(gemm, weight, start, rounds, left, right)
+            unit = 1 / max(_peak(source), tiny)
+            if not symmetric:
+                _times(raw, kind(1), weight)
+            _scale(weight, kind(unit))
+            value = _norm(gemm, weight, symmetric, start, rounds, left, right)
         reach = value * margin
         inside = reach <= radii[k] * unit
         share = 1 / unit if inside else radii[k] / max(reach, tiny)
-        _times(source, kind(share), weight)
+        if symmetric or unit != 1:
+            _scale(weight, kind(share))
+        else:
+            _times(raw, kind(share), weight)
         found[k, 0], found[k, 1], found[k, 2] = value / unit, share * unit, not inside
 
 
 @compiled
+def _norm(gemm, matrix, symmetric, start, rounds, left, right):  # type: ignore[no-untyped-def]
+    if symmetric:
+        return symmetric_norm(matrix, start[0], rounds, left, right[0])
+    return block_norm(gemm, matrix, start, rounds, left, right)
+
+
+@compiled
 def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-untyped-def]
-    """``G ↦ f·(G − ⟨G, W⟩/ν·uvᵀ)`` of every matrix, and where its next estimate starts.
+    """``G ↦ f·(G − ⟨G, W⟩/ν·uvᵀ)`` of every matrix, of a symmetric one with the symmetric part of
+    G, and where its next estimate starts.
 
     Columns of ``places``: those of `into_balls`, the gradient's address in place of the raw
     weight's, zero where there is none, and that of the result, zero where it is the gradient
@@ -67,16 +84,17 @@ def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-
     for k in range(places.shape[0]):
         if places[k, 0] == 0:
             continue
-        rows, columns, size, _ = shapes[k]
+        rows, columns, size, _, symmetric = shapes[k]
         right = matrix_at(places[k, 4], size, columns, like)
         if places[k, 7]:
-            _slope(
-                matrix_at(places[k, 0], rows, columns, like),
-                matrix_at(places[k, 1], rows, columns, like),
-                numbers_at(places[k, 3], rows, like),
-                right[0], found[k, 0], found[k, 1],
-                matrix_at(places[k, 7], rows, columns, like),
-            )  # fmt: skip
+            gradient = matrix_at(places[k, 0], rows, columns, like)
+            weight = matrix_at(places[k, 1], rows, columns, like)
+            left = numbers_at(places[k, 3], rows, like)
+            out = matrix_at(places[k, 7], rows, columns, like)
+            if symmetric:
+                _symmetric_slope(gradient, weight, left, right[0], found[k], out)
+            else:
+                _slope(gradient, weight, left, right[0], found[k], out)
         if places[k, 2] == 0:
             continue
         steps = numbers_at(places[k, 6], 1, places)
@@ -88,15 +106,44 @@ def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-
 
 
 @compiled
-def _slope(gradient, weight, left, right, value, factor, out):  # type: ignore[no-untyped-def]
+def _along(gradient, weight, found):  # type: ignore[no-untyped-def]
+    """``⟨G, W⟩/ν``; zero where the weight was not scaled."""
     inner = 0.0
+    if found[2]:
+        for i in range(gradient.shape[0]):
+            inner += dot(gradient[i], weight[i])
+        inner /= found[0]
+    return inner
+
+
+@compiled
+def _slope(gradient, weight, left, right, found, out):  # type: ignore[no-untyped-def]
+    along, scale = _along(gradient, weight, found), out.dtype.type(found[1])
     for i in range(gradient.shape[0]):
-        inner += dot(gradient[i], weight[i])
-    scale = out.dtype.type(factor)
-    for i in range(gradient.shape[0]):
-        given, row, share = gradient[i], out[i], out.dtype.type(inner / value * left[i])
+        given, row, share = gradient[i], out[i], out.dtype.type(along * left[i])
         for j in range(row.shape[0]):
             row[j] = scale * given[j] - share * right[j]
+
+
+@compiled
+def _symmetric_slope(gradient, weight, left, right, found, out):  # type: ignore[no-untyped-def]
+    along, half = _along(gradient, weight, found), out.dtype.type(0.5 * found[1])
+    strip = np.empty((STRIP, gradient.shape[0]), gradient.dtype)
+    for top in range(0, gradient.shape[0], STRIP):
+        for r in range(transposed_strip(gradient, top, strip)):
+            across, down, row = gradient[top + r], strip[r], out[top + r]
+            share = out.dtype.type(along * left[top + r])
+            for j in range(row.shape[0]):
+                row[j] = half * (across[j] + down[j]) - share * right[j]
+
+
+@compiled
+def _scale(matrix, factor):  # type: ignore[no-untyped-def]
+    if factor != 1:
+        for i in range(matrix.shape[0]):
+            row = matrix[i]
+            for j in range(row.shape[0]):
+                row[j] *= factor
 
 
 @compiled

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,13 @@ class Chain:
 
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
         """Passes down and up, each sample until none of its layers changes by more than ``tol``."""
-        begin = () if start is None else tuple(s.detach().contiguous() for s in start)
-        batch = self.drive.shape[0]
-        upper = [self.drive.new_empty(batch, b.shape[0]) for b in self.biases]
-        found, residual = (torch.empty_like(self.drive), *upper), np.zeros(batch)
+        drive = self.drive
+        begin = () if start is None else [s.detach().contiguous() for s in start]
+        found, residual = self._empty(), np.zeros(drive.shape[0])
+        places = _at((*self.weights, *self.biases, *found, *begin))
         steps, good, finite, layer = phases.relax(
-            routine(self.drive.dtype), self.drive.numpy(), _at(begin), *self._given(),
-            self.memory, (tol, *_floors(self.drive.dtype)), max_steps, _at(found), residual,
+            routine(drive.dtype), drive.numpy(), places, _bounds(self._widths()), self.feedback,
+            self.memory, _constants(tol, drive.dtype), max_steps, residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
 
@@ -70,29 +70,32 @@ class Chain:
         None where the center has to move again and again, at a tolerance below the square of the
         nudge: relaxing both together, as the general path does, is faster then.
         """
-        layers = len(free)
-        free = tuple([s.contiguous() for s in free])
-        forces = [free[0] if p is None else p[0].contiguous() for p in pushes]
+        drive, layers = self.drive, len(free)
+        known = [s.contiguous() for s in free]
+        forces = [known[0] if p is None else p[0].contiguous() for p in pushes]
         shares = np.array([0.0 if push is None else push[1] for push in pushes])
-        center, shift = ([torch.empty_like(s) for s in free] for _ in range(2))
-        residual, moved = np.zeros(self.drive.shape[0]), np.zeros((layers, 2))
-        places = _at([*forces, *free, *center, *shift]).reshape(4, layers)
+        center, shift = self._empty(), self._empty()
+        residual, moved = np.zeros(drive.shape[0]), np.zeros((layers, 2))
+        places = _at((*self.weights, *self.biases, *forces, *known, *center, *shift))
         halves, good, finite, layer, restless = phases.relax_pair(
-            routine(self.drive.dtype), self.drive.numpy(), places[0], shares, places[1],
-            *self._given(), self.memory, (tol, *_floors(self.drive.dtype), NUDGE_SLACK), DRIFT,
-            RECENTRED, max_steps, places[2:], residual, moved,
+            routine(drive.dtype), drive.numpy(), places, shares, _bounds(self._widths()),
+            self.feedback, self.memory, _constants(tol, drive.dtype), RECENTRED, max_steps,
+            residual, moved,
         )  # fmt: skip
         if restless:
             return None
         return _solution(
-            tuple(center), (halves + 1) // 2, good, finite, layer, residual,
-            shift=tuple(shift), changes=tuple(map(tuple, moved.tolist())),
+            center, (halves + 1) // 2, good, finite, layer, residual,
+            shift=shift, changes=tuple(map(tuple, moved.tolist())),
         )  # fmt: skip
 
-    def _given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Where weights and biases are, columns of the layers, feedback."""
-        widths = (self.drive.shape[1], *[b.shape[0] for b in self.biases])
-        return _at(self.weights), _at(self.biases), _bounds(widths), self.feedback
+    def _widths(self) -> tuple[int, ...]:
+        return (self.drive.shape[1], *[b.shape[0] for b in self.biases])
+
+    def _empty(self) -> State:
+        """Memory for all layers."""
+        batch, new = self.drive.shape[0], self.drive.new_empty
+        return tuple([new(batch, width) for width in self._widths()])
 
 
 def _at(tensors: Sequence[Tensor]) -> np.ndarray:
@@ -121,10 +124,12 @@ def _solution(
     )
 
 
-@cache
-def _floors(dtype: torch.dtype) -> tuple[float, float]:
-    """What rounding leaves of a residual; the least activity of a neuron it is relative to."""
-    return ROUNDING_FLOOR * torch.finfo(dtype).eps, ACTIVITY_FLOOR
+@lru_cache(maxsize=64)
+def _constants(tol: float, dtype: torch.dtype) -> np.ndarray:
+    """The tolerance; what rounding leaves of a residual; the least activity of a neuron it is
+    relative to; slack of a shift, and drift of its center."""
+    rounding = ROUNDING_FLOOR * torch.finfo(dtype).eps
+    return np.array([tol, rounding, ACTIVITY_FLOOR, NUDGE_SLACK, DRIFT])
 
 
 @lru_cache(maxsize=64)

@@ -169,7 +169,7 @@ def advance(  # type: ignore[no-untyped-def]
     place among all, its residual, the layer it is of, and those of `extrapolate`. Returns how many
     samples go on, and whether all is finite.
     """
-    tol, rounding, floor = constants
+    tol, rounding, floor = constants[0], constants[1], constants[2]
     layers, slots = bounds.shape[0] - 1, images.shape[0]
     weights, table = np.zeros(slots), np.zeros((slots, slots))
     remaining, finite = 0, True
@@ -312,7 +312,7 @@ def balance(  # type: ignore[no-untyped-def]
     ``moved`` are those of `_keep_pair`. Returns how many samples go on, whether all is finite, and
     the largest drift.
     """
-    tol, rounding, floor, slack = constants
+    tol, rounding, floor, slack = constants[0], constants[1], constants[2], constants[3]
     layers = bounds.shape[0] - 1
     own, joint, force = np.zeros(layers), np.zeros(layers), np.zeros(layers)
     factors, work = np.ones(layers), np.empty(fresh.shape[1], fresh.dtype)

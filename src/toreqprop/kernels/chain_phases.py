@@ -107,11 +107,10 @@ def _biases(places, bounds, like):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax(  # type: ignore[no-untyped-def]
-    gemm, drive, start, weights, biases, bounds, feedback, memory, constants, max_steps, places,
-    residuals,
-):  # fmt: skip
-    """One phase, from ``start`` or, where that is empty, from a way up; to ``places`` and
-    ``residuals``.
+    gemm, drive, given, bounds, feedback, memory, constants, max_steps, residuals
+):
+    """One phase, to ``residuals`` and the memory that is ``given``: addresses of weights and
+    biases, of the states that are found, and of those it starts from; without any, from a way up.
 
     A pass writes its images and products into the slot of its turn. Without ``memory`` the next
     starts there; with it, from the shares of the last few whose residuals cancel best (Anderson),
@@ -120,6 +119,8 @@ def relax(  # type: ignore[no-untyped-def]
     """
     batch, total = drive.shape[0], bounds[-1]
     top, slots, turn = bounds.shape[0] - 2, 1 + memory, 0
+    weights, biases = given[:top], given[top : 2 * top]
+    places, start = given[2 * top : 3 * top + 1], given[3 * top + 1 :]
     images = np.empty((slots, batch, total), drive.dtype)
     products = np.empty((slots, batch, total), drive.dtype)
     gaps = np.empty((slots, batch if memory else 0, total), drive.dtype)
@@ -188,12 +189,13 @@ def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax_pair(  # type: ignore[no-untyped-def]
-    gemm, drive, pushes, shares, free, weights, biases, bounds, feedback, memory, constants,
-    drift_at, recentred_most, max_steps, places, residuals, moved,
+    gemm, drive, given, shares, bounds, feedback, memory, constants, recentred_most, max_steps,
+    residuals, moved,
 ):  # fmt: skip
-    """Both phases under ``pushes``, each times its share, and their opposites, around the ``free``
-    equilibrium; to ``places`` (2, layers), their mean and half their difference, ``residuals``, and
-    ``moved`` (layers, 2), norms over the batch of how far the mean is from ``free``, and of the
+    """Both phases under pushes, each times its share, and their opposites, around the free
+    equilibrium. The addresses ``given``: weights and biases, pushes, free states, then what is
+    found, the phases' mean and half their difference. Found are ``residuals`` too, and ``moved``
+    (layers, 2), norms over the batch of how far the mean is from the free states, and of the
     shift. A share of zero is a layer that is not pushed.
 
     Half passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
@@ -205,9 +207,12 @@ def relax_pair(  # type: ignore[no-untyped-def]
     converged, whether all is finite, the layer with the largest residual, and whether the center
     had to move more often than ``recentred_most``.
     """
-    tol, worst = constants[0], 0
+    tol, drift_at, worst = constants[0], constants[4], 0
     batch, total = drive.shape[0], bounds[-1]
     top = bounds.shape[0] - 2
+    weights, biases = given[:top], given[top : 2 * top]
+    each = given[2 * top :].reshape(4, top + 1)
+    pushes, free, places = each[0], each[1], each[2:]
     nothing = np.zeros((2, batch, total), drive.dtype)
     space = np.empty((5, batch, total), drive.dtype)
     up, shift = nothing[0], nothing[1]

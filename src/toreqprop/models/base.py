@@ -237,7 +237,8 @@ class EquilibriumModel(nn.Module, ABC):
             x = x.to(next(self.parameters()).dtype)
         with full_precision(x):
             self.check_input(x)
-            checks.instance("trace", trace, Trace, "use Trace()", optional=True)
+            if trace is not None:
+                checks.instance("trace", trace, Trace, "use Trace()")
             settings = checks.unchecked(
                 Settings,
                 field=self.field,
@@ -377,7 +378,7 @@ def check_samples(x: Tensor, dtype: torch.dtype) -> None:
         )
     if is_traced():
         return
-    if not is_finite(x.detach()):
+    if not is_finite(x.detach() if x.requires_grad else x):
         raise InvalidInputError(
             "The input has NaN or infinite entries: clean it, for instance with torch.nan_to_num."
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from toreqprop.bench.language.networks import TITLES
+from toreqprop.evidence.checked import check_lines as check_lines
+from toreqprop.evidence.checked import interval
 from toreqprop.plots.style import CYCLE, GREY, STYLES, finish, new_figure, plain_style
 
 Report = dict[str, Any]
@@ -26,7 +28,7 @@ def table_lines(found: Report) -> list[str]:
     for row in found["summaries"]:
         lines.append(
             f"| {TITLES[row['method']]} | {row['parameters']:,} | {row['tokens']:,} "
-            f"| {_interval(row['bits'])} | {row['worst_seed']:.3f} | {row['seeds']} "
+            f"| {interval(row['bits'], 3)} | {row['worst_seed']:.3f} | {row['seeds']} "
             f"| {row['timing']['cpu_seconds']:.0f} s |"
         )
     counted = found["counted"]
@@ -44,21 +46,10 @@ def gap_lines(found: Report) -> list[str]:
     ]
     for each in found["comparisons"]:
         lines.append(
-            f"| {TITLES[each['against']]} | {_interval(each['gap'], '+', 4)} "
+            f"| {TITLES[each['against']]} | {interval(each['gap'], 4, '+')} "
             f"| ±{each['margin']:g} | {each['verdict']} |"
         )
     return lines
-
-
-def check_lines(found: Report) -> list[str]:
-    """Every check with what was measured, and the verdict."""
-    words = {True: "passed", False: "**failed**", None: "not shown"}
-    lines = ["| check | measured | bound | |", "|---|---|---|---|"]
-    for check in found["checks"]:
-        measured = "–" if check["measured"] is None else f"{check['measured']:.3g}"
-        passed = words[check["passed"]]
-        lines.append(f"| {check['claim']} | {measured} | {check['bound']:g} | {passed} |")
-    return [*lines, "", f"**{found['verdict']}**, by `{found['command']}`."]
 
 
 def certificate_lines(found: Report) -> list[str]:
@@ -184,10 +175,3 @@ def _written(text: str) -> list[str]:
 
 def _steps(steps: Report) -> str:
     return " + ".join(f"{count:.1f} {phase}" for phase, count in steps.items())
-
-
-def _interval(summary: Report, sign: str = "", digits: int = 3) -> str:
-    text = f"{summary['mean']:{sign}.{digits}f}"
-    if summary["low"] is None:
-        return text
-    return f"{text} [{summary['low']:{sign}.{digits}f}, {summary['high']:{sign}.{digits}f}]"

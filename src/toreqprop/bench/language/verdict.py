@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from toreqprop.bench.language.networks import EP, IMPLICIT, METHODS, PLAIN
+from toreqprop.evidence.checked import check, mean, verdict
 from toreqprop.evidence.statistics import SIGNIFICANCE, compare, exceeds, summarise
 
 MARGIN = 0.05
@@ -37,7 +38,7 @@ def judged_runs(counted: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
         "summaries": [_summary(runs, m) for m in METHODS if _of(runs, m)],
         "comparisons": comparisons,
         "checks": checks,
-        "verdict": _verdict(checks),
+        "verdict": verdict(checks),
         "runs": list(runs),
     }
 
@@ -65,15 +66,15 @@ def _summary(runs: Sequence[Run], method: str) -> dict[str, Any]:
         "rate": own[0]["rate"],
         "bits": asdict(summarise(scores)),
         "worst_seed": max(scores),
-        "timing": {"cpu_seconds": _mean([run["timing"]["cpu_seconds"] for run in own])},
+        "timing": {"cpu_seconds": mean([run["timing"]["cpu_seconds"] for run in own])},
     }
     if "steps" in own[0]:
         found |= {
-            "steps": {name: _mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
+            "steps": {name: mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
             "unsettled": sum(run["unsettled"] for run in own),
             "relaxations": sum(run["relaxations"] for run in own),
-            "norms": {n: _mean([run["norms"][n] for run in own]) for n in own[0]["norms"]},
-            "cut": {steps: _mean([run["cut"][steps] for run in own]) for steps in own[0]["cut"]},
+            "norms": {n: mean([run["norms"][n] for run in own]) for n in own[0]["norms"]},
+            "cut": {steps: mean([run["cut"][steps] for run in own]) for steps in own[0]["cut"]},
         }
     if own[0].get("certificates"):
         found["certificates"] = [
@@ -94,9 +95,9 @@ def _stage(proofs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "passed": sum(proof["ok"] for proof in proofs),
         **worst,
         "largest_ratio": max(proof["largest_ratio"] for proof in proofs),
-        "contraction": _mean([proof["contraction"] for proof in proofs]),
-        "asymmetry": _mean([proof["asymmetry"] for proof in proofs]),
-        "steps": {n: _mean([proof["steps"][n] for proof in proofs]) for n in proofs[0]["steps"]},
+        "contraction": mean([proof["contraction"] for proof in proofs]),
+        "asymmetry": mean([proof["asymmetry"] for proof in proofs]),
+        "steps": {n: mean([proof["steps"][n] for proof in proofs]) for n in proofs[0]["steps"]},
     }
 
 
@@ -127,7 +128,7 @@ def _checks(
     scores = _scores(runs, EP)
     p = exceeds([counted[PAIRS]] * len(scores), scores, by=LEARNT)
     found = [
-        _check(
+        check(
             f"p-value of EP no more than {LEARNT:g} bits below pairs of neighbours, counted",
             p, SIGNIFICANCE, None if p is None else p < SIGNIFICANCE,
         )
@@ -139,7 +140,7 @@ def _checks(
             shown = {"WITHIN": True, "WORSE": False, "BETTER": False, "NOT SHOWN": None}
             passed = shown[each["verdict"]]
             found.append(
-                _check("EP and its implicit twin: farther end of the gap's interval, bits",
+                check("EP and its implicit twin: farther end of the gap's interval, bits",
                        farthest, MARGIN, passed)
             )  # fmt: skip
     sizes = [run["parameters"] for run in runs]
@@ -148,23 +149,7 @@ def _checks(
     uneven = len({run["tokens"] for run in runs}) - 1
     return [
         *found,
-        _check("largest over smallest network, minus one", spread, SIZE, spread <= SIZE),
-        _check("trainings of another number of characters", uneven, 0, uneven == 0),
-        _check("certificates refused", refused, 0, refused == 0),
+        check("largest over smallest network, minus one", spread, SIZE, spread <= SIZE),
+        check("trainings of another number of characters", uneven, 0, uneven == 0),
+        check("certificates refused", refused, 0, refused == 0),
     ]
-
-
-def _check(claim: str, measured: float | None, bound: float, passed: bool | None) -> dict[str, Any]:
-    """``passed`` is None where the seeds are too few to tell."""
-    return {"claim": claim, "measured": measured, "bound": bound, "passed": passed}
-
-
-def _verdict(checks: Sequence[dict[str, Any]]) -> str:
-    if any(check["passed"] is False for check in checks):
-        return "FAIL"
-    shown = checks and all(check["passed"] for check in checks)
-    return "PASS" if shown else "NOT SHOWN"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from toreqprop.bench.reward.policies import TITLES
+from toreqprop.evidence.checked import check_lines as check_lines
+from toreqprop.evidence.checked import interval
 from toreqprop.plots.style import CYCLE, GREY, STYLES, finish, new_figure, plain_style
 
 Report = dict[str, Any]
@@ -26,7 +28,7 @@ def table_lines(found: Report) -> list[str]:
         goal = f"{row['reached_goal']} of {row['seeds']} (≥ {found['goals'][row['task']]:g})"
         lines.append(
             f"| {row['task']} | {NAMES[row['method']]} | {size} | {steps} "
-            f"| {_interval(row['return'])} | {row['worst_seed']:.1f} | {goal} | {spent} |"
+            f"| {interval(row['return'], 1)} | {row['worst_seed']:.1f} | {goal} | {spent} |"
         )
     return lines
 
@@ -40,7 +42,7 @@ def gap_lines(found: Report) -> list[str]:
     ]
     for each in found["comparisons"]:
         lines.append(
-            f"| {each['task']} | {NAMES[each['against']]} | {_interval(each['gap'], '+')} "
+            f"| {each['task']} | {NAMES[each['against']]} | {interval(each['gap'], 1, '+')} "
             f"| ±{each['margin']:.1f} | {_p(each['adjusted_equivalence_p'])} "
             f"| {_p(each['adjusted_p'])} | {each['verdict']} |"
         )
@@ -66,17 +68,6 @@ def relaxation_lines(found: Report) -> list[str]:
             f"| {row['unsettled']} of {row['relaxations']:,} |"
         )
     return lines
-
-
-def check_lines(found: Report) -> list[str]:
-    """Every check with what was measured, and the verdict."""
-    words = {True: "passed", False: "**failed**", None: "not shown"}
-    lines = ["| check | measured | bound | |", "|---|---|---|---|"]
-    for check in found["checks"]:
-        measured = "–" if check["measured"] is None else f"{check['measured']:.3g}"
-        passed = words[check["passed"]]
-        lines.append(f"| {check['claim']} | {measured} | {check['bound']:g} | {passed} |")
-    return [*lines, "", f"**{found['verdict']}**, by `{found['command']}`."]
 
 
 def search_lines(found: Report) -> list[str]:
@@ -144,13 +135,6 @@ def _filled(means: list[float | None]) -> list[float]:
         last = last if mean is None else mean
         found.append(last)
     return found
-
-
-def _interval(summary: Report, sign: str = "") -> str:
-    text = f"{summary['mean']:{sign}.1f}"
-    if summary["low"] is None:
-        return text
-    return f"{text} [{summary['low']:{sign}.1f}, {summary['high']:{sign}.1f}]"
 
 
 def _two(values: list[float], digits: int) -> str:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from toreqprop.bench.reward.trial import ENVIRONMENTS
+from toreqprop.evidence.checked import check, mean, verdict
 from toreqprop.evidence.statistics import SIGNIFICANCE, compare, exceeds, holm, summarise
 
 MARGIN = 0.05
@@ -36,7 +37,7 @@ def judged_runs(runs: Sequence[Run]) -> dict[str, Any]:
         "summaries": summaries,
         "comparisons": comparisons,
         "checks": checks,
-        "verdict": _verdict(checks),
+        "verdict": verdict(checks),
         "runs": list(runs),
     }
 
@@ -75,15 +76,15 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
     found |= {
         "parameters": own[0]["parameters"],
         "environment_steps": own[0]["curve"]["steps"][-1],
-        "timing": {"cpu_seconds": _mean([run["timing"]["cpu_seconds"] for run in own])},
+        "timing": {"cpu_seconds": mean([run["timing"]["cpu_seconds"] for run in own])},
     }
     if own[0]["norm"] is not None:
         proofs = [run["certificates"] for run in own]
         found |= {
             "norm": [min(run["norm"][k] for run in own) for k in (0, 1)],
-            "steps": {name: _mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
+            "steps": {name: mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
             "cosine": [min(proof[k]["cosine"] for proof in proofs) for k in (0, 1)],
-            "contraction": [_mean([proof[k]["contraction"] for proof in proofs]) for k in (0, 1)],
+            "contraction": [mean([proof[k]["contraction"] for proof in proofs]) for k in (0, 1)],
             "certified": sum(all(p["ok"] for p in proof) for proof in proofs),
             "unsettled": sum(run["unsettled"] for run in own),
             "relaxations": sum(run["relaxations"] for run in own),
@@ -118,7 +119,7 @@ def _compared(gap: float, same: float | None, other: float | None) -> str:
 
 def _way(runs: Sequence[Run], task: str) -> float:
     """From what acting at random returns to the goal."""
-    return ENVIRONMENTS[task].goal - _mean(_scores(runs, task, RANDOM))
+    return ENVIRONMENTS[task].goal - mean(_scores(runs, task, RANDOM))
 
 
 def _checks(runs: Sequence[Run], comparisons: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -137,35 +138,19 @@ def _checks(runs: Sequence[Run], comparisons: Sequence[dict[str, Any]]) -> list[
         norm = min(min(run["norm"]) for run in own)
         refused = sum(not proof["ok"] for run in own for proof in run["certificates"])
         found += [
-            _check(
+            check(
                 f"{task}: p-value of no more than half of the way to the goal", p, SIGNIFICANCE,
                 None if p is None else p < SIGNIFICANCE,
             ),
-            _check(f"{task}: least recurrent norm", norm, LEAST_NORM, norm >= LEAST_NORM),
-            _check(f"{task}: certificates refused", refused, 0, refused == 0),
+            check(f"{task}: least recurrent norm", norm, LEAST_NORM, norm >= LEAST_NORM),
+            check(f"{task}: certificates refused", refused, 0, refused == 0),
         ]  # fmt: skip
     for each in comparisons:
         shown = {"EQUIVALENT": True, "BETTER": True, "WORSE": False, "NOT SHOWN": None}
         found.append(
-            _check(
+            check(
                 f"{each['task']}: EP as good as {each['against']}, p-value",
                 each["adjusted_equivalence_p"], SIGNIFICANCE, shown[each["verdict"]],
             )
         )  # fmt: skip
     return found
-
-
-def _check(claim: str, measured: float | None, bound: float, passed: bool | None) -> dict[str, Any]:
-    """``passed`` is None where the seeds are too few to tell."""
-    return {"claim": claim, "measured": measured, "bound": bound, "passed": passed}
-
-
-def _verdict(checks: Sequence[dict[str, Any]]) -> str:
-    if any(check["passed"] is False for check in checks):
-        return "FAIL"
-    shown = checks and all(check["passed"] for check in checks)
-    return "PASS" if shown else "NOT SHOWN"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
