@@ -11,7 +11,7 @@ from typing import Any
 import front_page
 from scaling_table import scaling_lines
 
-from toreqprop.bench import maze_credit, maze_nudges, maze_study
+from toreqprop.bench import completion_report, maze_credit, maze_nudges, maze_study
 from toreqprop.bench.cifar import report as cifar_report
 from toreqprop.bench.hardware import report as device_report
 from toreqprop.bench.language import report as language_report
@@ -599,6 +599,17 @@ def mazes_credit_table() -> list[str]:
     return maze_credit.render_markdown(load("maze_credit.json")).splitlines()
 
 
+def completion_block(lines: Callable[[Report], list[str]]) -> Callable[[], list[str]]:
+    """A block of the page on half-hidden digits, which says so where it was not measured yet."""
+
+    def block() -> list[str]:
+        report = load("completion.json") if (RESULTS / "completion.json").exists() else {}
+        found = lines(report) if report else []
+        return found or ["Not measured yet: `toreqprop completion`."]
+
+    return block
+
+
 def mazes_gain_table() -> list[str]:
     """Trainings with other nudges and limits, on validation mazes."""
     lines = (RESULTS / "mazes_search.jsonl").read_text().splitlines()
@@ -692,6 +703,14 @@ BLOCKS = {
     "mazes-trials": mazes_gain_table,
     "mazes-nudges": mazes_nudges_table,
     "mazes-credit": mazes_credit_table,
+    "completion-psnr": completion_block(lambda report: completion_report.table(report, "psnr")),
+    "completion-class": completion_block(
+        lambda report: completion_report.table(report, "accuracy")
+    ),
+    "completion-networks": completion_block(completion_report.networks),
+    "completion-claims": completion_block(completion_report.sentences),
+    "completion-points": completion_block(completion_report.points),
+    "completion-distances": completion_block(completion_report.distances),
     "reward": _of_rewards(_reward_lines),
     "reward-gaps": _of_rewards(reward_report.gap_lines),
     "reward-relaxations": _of_rewards(reward_report.relaxation_lines),

@@ -523,3 +523,19 @@ def test_layers_of_a_network_in_words() -> None:
     found = read(NETWORKS["mixer"](3, 4))
     assert [type(a) for a in found.activations] == [Linear, *[Tanh, Linear] * 4]
     assert [(w.source, w.target) for w in found.skips] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+
+
+@pytest.mark.parametrize("pooling", [nn.AvgPool2d(2), nn.MaxPool2d(2)], ids=["average", "max"])
+def test_convolutions_are_relaxed_by_passes(
+    pooling: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default, as `HopfieldConvNet` is: the loop for all solvers is not asked."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1), pooling, nn.Sigmoid(),
+        nn.Conv2d(3, 4, 3, padding=1), pooling, nn.Sigmoid(), nn.Flatten(), nn.Linear(16, 3),
+    )  # fmt: skip
+    model = teq.convert(net, shape=(1, 8, 8))
+    monkeypatch.setattr(teq.GaussSeidel, "solve", lambda *_, **__: pytest.fail("the general loop"))
+    F.cross_entropy(model(torch.randn(4, 1, 8, 8)), torch.arange(4) % 3).backward()
+    assert all(p.grad is not None for p in model.parameters())

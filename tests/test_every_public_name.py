@@ -68,6 +68,7 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     },
     energies.DenseEnergy: {"activation": energies.Tanh()},
     energies.MapEnergy: {"activation": energies.Tanh(), "start": 0.5},
+    energies.CompletionEnergy: {"activation": energies.Tanh()},
     energies.SymmetricKernel: {"cooperative": True},
     energies.DenseField: {"activation": energies.Tanh()},
     energies.StackEnergy: {

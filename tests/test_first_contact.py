@@ -61,7 +61,7 @@ def test_only_the_command_that_is_asked_for_is_built(monkeypatch: pytest.MonkeyP
 
 
 def test_the_names_shown_are_those_of_the_registries() -> None:
-    from toreqprop.bench import depth, mazes, norms
+    from toreqprop.bench import completion, depth, mazes, norms
     from toreqprop.bench.cifar import recipe
     from toreqprop.bench.cifar import study as cifar_study
     from toreqprop.bench.hardware.methods import METHODS
@@ -80,6 +80,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert tuple(EXAMPLES) == names.EXAMPLE_NETWORKS
     assert (names.DEPTH_TASKS, names.DEPTH_NETWORKS) == (depth.TASKS, depth.NETWORKS)
     assert tuple(norms.PLAN) == names.NORM_KINDS
+    assert completion.METHODS == names.COMPLETION_METHODS
     assert names.DEVICE_METHODS == METHODS
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.CIFAR_METHODS == recipe.METHODS

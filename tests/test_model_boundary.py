@@ -70,6 +70,12 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
         | {"start": 0.0, "cooperative": True, "activation": Tanh(), **COMMON},
         torch.rand(2, 1, 4, 4),
     ),
+    "CompletionNetwork": (
+        teq.CompletionNetwork,
+        {"features": 3, "hidden": [4], "scale": 2.0, "activation": Tanh(), "spectral_norm": True}
+        | {"radius": 0.9, "bound": "tight", **COMMON},
+        torch.cat([torch.rand(2, 3), torch.ones(2, 3)], 1),
+    ),
     "EquilibriumTransformer": (
         teq.EquilibriumTransformer,
         {"vocab_size": 5, "max_length": 4, "variant": "energy", "layers": 1, "width": 8}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         BackpropConvNet,
         BackpropMLP,
         Block,
+        CompletionNetwork,
         ConvertedNetwork,
         EquilibriumMap,
         EquilibriumModel,
@@ -61,6 +62,7 @@ __all__ = [
     "Block",
     "CenteredEP",
     "Certificate",
+    "CompletionNetwork",
     "ContinualEP",
     "ContrastiveLearning",
     "ConvergenceError",
@@ -113,8 +115,8 @@ _HOMES = {
         "VectorFieldEP"
     ),
     "models": (
-        "BackpropConvNet BackpropMLP Block ConvertedNetwork EquilibriumMap EquilibriumModel "
-        "EquilibriumTransformer HopfieldConvNet HopfieldMLP LoopedMLP Residual "
+        "BackpropConvNet BackpropMLP Block CompletionNetwork ConvertedNetwork EquilibriumMap "
+        "EquilibriumModel EquilibriumTransformer HopfieldConvNet HopfieldMLP LoopedMLP Residual "
         "ResistiveMLP convert nudged_backward nudged_gradients project_"
     ),
     "solution": "Solution Status",

@@ -46,6 +46,18 @@ def test_norms_are_those_of_singular_values() -> None:
                 assert float(torch.linalg.matrix_norm(module.raw.detach(), 2)) > ball.radius
 
 
+def test_norms_of_large_weights_are_proven_from_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    for kind in (norms.LOOPED, norms.ONE_WAY, norms.CONV):
+        model = norms.build(SETUP, kind, min(norms.PLAN[kind]))
+        for module, ball in norms.tight_weights(model):
+            exact = norms.true_norm(module.weight, ball)
+            monkeypatch.setattr(norms, "LARGE", 1)
+            bound = norms.true_norm(module.weight, ball)
+            monkeypatch.undo()
+            assert exact < bound < exact * 1.003
+
+
 def test_a_ball_without_its_margin_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tight_ball, "MARGIN", 0.98)
     options = ["--kind", "looped", "--widest", "32", "--share", "0.002"]

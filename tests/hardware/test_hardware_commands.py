@@ -19,6 +19,7 @@ from toreqprop.bench.hardware.cell import Cell
 from toreqprop.bench.hardware.energy import Costs, digital_backprop, evaluations, on_chip
 from toreqprop.bench.hardware.faults import FAULTS, MAP, named
 from toreqprop.bench.hardware.feed_forward import FeedForward
+from toreqprop.bench.hardware.kept import kept_records
 from toreqprop.bench.hardware.methods import Recipe, final_split, validation_split
 from toreqprop.bench.hardware.sweep import judged
 from toreqprop.cli import hardware as commands
@@ -166,6 +167,32 @@ def test_a_sweep_goes_on_where_it_was_ended(
     assert "| stuck weights 20 % |" in (tmp_path / "digits-partial.md").read_text()
 
 
+def test_a_kept_report_is_joined_by_what_it_lacks(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cells are taken over with their keys and commits, and only where they are the same."""
+    words = ["hardware", "sweep", "--fault", "stuck weights 20 %", "--seeds", "2", "--jobs", "1"]
+    words += ["--method", "in situ", "--output", str(tmp_path), "--json"]
+    kept = json.loads(invoke_json(*words))
+    del kept["rows"][0]["accuracies"]["in situ"]["1"]
+    kept |= {"commit": "an earlier one", "commits": {}}
+    (tmp_path / "digits.json").write_text(json.dumps(kept))
+    for path in (tmp_path / ".partial").iterdir():
+        path.unlink()
+    joined = json.loads(invoke_json(*words, "--add"))
+    assert joined["rows"][0]["scores"]["in situ"]["n"] == 2
+    (new,) = (label for label, of in joined["commits"].items() if of != "an earlier one")
+    assert new == "digits-stuck-weights-20-in-situ-1"
+    assert len(list((tmp_path / ".partial").iterdir())) == 1
+    assert "by commit" in report.sentence(joined)
+    plan_of = plan.Plan(tiny, named(["stuck weights 20 %"]), ("in situ",), 2)
+    other = {**kept, "rows": [{**kept["rows"][0], "settings": {"in situ": [0.07, 1]}}]}
+    cells = plan_of.cells({("stuck weights 20 %", "in situ"): tiny})
+    assert kept_records(other, plan_of, cells) == {}
+    with pytest.raises(InvalidInputError, match="another recipe"):
+        kept_records({**kept, "recipe": {**kept["recipe"], "hidden": 7}}, plan_of, cells)
+
+
 def invoke_json(*words: str) -> str:
     result = CliRunner().invoke(app, list(words), catch_exceptions=False)
     return result.stdout
@@ -223,12 +250,15 @@ def test_claims_are_judged_by_their_intervals() -> None:
             in_situ=[95, 96, 97, 96], clean_EP=[90, 91, 92.1, 91], clean_backprop=[90, 96, 99, 93],
             aware_backprop=[97, 98, 99.1, 98],
         ),
-        "none": scores(in_situ=[96, 97, 98, 97]),
+        "none": scores(in_situ=[96, 97, 98, 97], clean_EP=[96, 97, 98, 97]),
         "read noise, averaged 0.2": scores(in_situ=[95.9, 97, 98, 97]),
         "weights 4 bit, states 8 bit": scores(in_situ=[93, 97, 98, 97]),
     }  # fmt: skip
-    verdicts = {c["claim"]: c["verdict"] for c in claims.claims("digits", found)}
+    judged_claims = claims.claims("digits", found)
+    verdicts = {c["claim"]: c["verdict"] for c in judged_claims}
     assert verdicts[f"{fault}: in situ beats clean EP deployed"] == "PASS"
+    rooms = [c["room"] and c["room"]["mean"] for c in judged_claims[:2]]
+    assert rooms == [pytest.approx(5.975), None]  # a rival without a figure has lost nothing known
     assert verdicts[f"{fault}: in situ beats clean backprop deployed"] == "NOT SHOWN"
     assert verdicts[f"{fault}: in situ beats aware backprop deployed"] == "FAIL"
     assert verdicts["weights 2 bit: in situ beats clean EP deployed"] == "NOT RUN"
@@ -262,8 +292,19 @@ def test_many_claims_need_more_than_one_interval() -> None:
     assert alone["gap"]["low"] > -0.2
     assert alone["adjusted_p"] == pytest.approx(exceeds([1.0, 1.4, 0.5], [0.0] * 3))
     many = claims.claims("digits", dict.fromkeys(claims.STATIC, rows))[0]
-    assert many["adjusted_p"] == pytest.approx(5 * alone["adjusted_p"])
+    assert many["adjusted_p"] == pytest.approx(len(claims.STATIC) * alone["adjusted_p"])
     assert (alone["adjusted_p"] < 0.05, many["verdict"]) == (True, "NOT SHOWN")
+
+
+def test_weak_feedback_is_labelled_by_its_cosine() -> None:
+    """With γ → 0 EP's gradient is backpropagation's; at γ = 1 layers talk, and it is another."""
+    data = final_split("digits", 0)
+    found = {}
+    for feedback in (1.0, 0.01):
+        recipe = Recipe(hidden=16, bound="tight", feedback=feedback)
+        chip = OnChip(Device(neuron_offset=0.3), recipe.network(0))
+        found[feedback] = methods.backprop_cosine(chip, recipe, data)
+    assert found[0.01] > 0.9999 > found[1.0] > 0.5
 
 
 def test_the_map_holds_three_chips_of_every_point(tiny: Recipe) -> None:

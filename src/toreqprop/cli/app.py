@@ -19,6 +19,7 @@ from toreqprop.cli import (
     cifar,
     circuit,
     circuit_study,
+    completion,
     convert,
     convolutional,
     data,
@@ -130,6 +131,7 @@ app.command()(cifar.cifar)
 app.command()(depth.depth)
 app.command()(norms.norms)
 app.command()(mazes.mazes)
+app.command()(completion.completion)
 app.command()(reward.reward)
 app.command()(language.language)
 app.command()(estimators.estimators)

@@ -63,6 +63,10 @@ def sweep(
         bool,
         typer.Option("--so-far", help="Report the cells that are finished, measure no others."),
     ] = False,
+    add: Annotated[
+        bool,
+        typer.Option("--add", help="Take over all that the kept report has, measure the rest."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accuracy under faults: EP in situ against deployment, hardware-aware and frozen controls.
@@ -78,6 +82,7 @@ def sweep(
       toreqprop hardware sweep --fault drift --seeds 3
       toreqprop hardware sweep --device chip.toml --seeds 3
       toreqprop hardware sweep --map
+      toreqprop hardware sweep --task mnist --add
       toreqprop hardware sweep --report
     """
     from toreqprop.bench.hardware import report
@@ -100,6 +105,7 @@ def sweep(
                 fresh=fresh,
                 listener=display,
                 so_far=so_far,
+                kept=_kept(output / f"{task}.json") if add else None,
                 executor=scheduler,
             )
         found = map_report(found) if noise_map else found

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 MODELS = (
-    "looped", "hopfield", "conv", "map", "transformer", "converted", "resistive", "chip",
-    "backprop",
+    "looped", "hopfield", "conv", "map", "completion", "transformer", "converted", "resistive",
+    "chip", "backprop",
 )  # fmt: skip
 ESTIMATORS = (
     "one_sided", "centered", "random_sign", "holomorphic", "continual", "vector_field",
@@ -25,6 +25,7 @@ LANGUAGE_METHODS = ("ep", "implicit", "plain")
 CIRCUIT_STUDIES = ("mnist-search", "mnist", "digits-search", "digits", "in-situ", "random")
 CIFAR_METHODS = ("ep", "backprop")
 CIFAR_NETWORKS = ("pure", "hybrid")
+COMPLETION_METHODS = ("ep", "implicit", "twin", "deep twin")
 CONVOLUTIONAL_TASKS = ("mnist", "fashion")
 DEPTH_TASKS = ("mnist", "fashion")
 DEPTH_NETWORKS = ("looped", "2", "4", "8")

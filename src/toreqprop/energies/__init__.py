@@ -23,6 +23,7 @@ from toreqprop.energies.attention import (
 )
 from toreqprop.energies.attention_stack import AttentionStackField
 from toreqprop.energies.base import Energy, Gradients, Layerwise, Pairs, Params, VectorField, Wants
+from toreqprop.energies.completion import CompletionEnergy
 from toreqprop.energies.convolution_norms import (
     ConvolutionBall,
     convolution_bound,
@@ -89,6 +90,7 @@ __all__ = [
     "ChainCoupling",
     "ClampNudge",
     "ClippedReLU",
+    "CompletionEnergy",
     "ConvolutionBall",
     "ConvolutionCoupling",
     "CostNudge",

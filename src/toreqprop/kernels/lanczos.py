@@ -61,6 +61,17 @@ def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def extend(basis, known, rows):  # type: ignore[no-untyped-def]
+    """Put rows behind ``basis[:known]``, made orthonormal with them and each other; zero where
+    nothing is left of one."""
+    for k in range(rows.shape[0]):
+        row = basis[known + k]
+        for j in range(row.shape[0]):
+            row[j] = rows[k, j]
+        _cleared(row, basis, known + k)
+
+
+@compiled
 def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·basis_k``."""
     out[:] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toreqprop.models.backprop_conv import BackpropConvNet
 from toreqprop.models.backprop_mlp import BackpropMLP
 from toreqprop.models.base import EquilibriumModel
+from toreqprop.models.completion import CompletionNetwork
 from toreqprop.models.converted import Block, ConvertedNetwork, convert
 from toreqprop.models.equilibrium_map import EquilibriumMap
 from toreqprop.models.hopfield_conv import HopfieldConvNet
@@ -22,6 +23,7 @@ MODELS: dict[str, type[EquilibriumModel]] = {
     "hopfield": HopfieldMLP,
     "conv": HopfieldConvNet,
     "map": EquilibriumMap,
+    "completion": CompletionNetwork,
     "transformer": EquilibriumTransformer,
     "converted": ConvertedNetwork,
     "resistive": ResistiveMLP,
@@ -33,6 +35,7 @@ __all__ = [
     "BackpropConvNet",
     "BackpropMLP",
     "Block",
+    "CompletionNetwork",
     "ConvertedNetwork",
     "EquilibriumMap",
     "EquilibriumModel",

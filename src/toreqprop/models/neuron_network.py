@@ -15,7 +15,7 @@ from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_samples, check_tensor
 from toreqprop.models.constrained import weight_and_bias
 from toreqprop.models.module_data import built, describe
-from toreqprop.models.neurons import read
+from toreqprop.models.neurons import Neurons, read
 from toreqprop.solution import State
 from toreqprop.solvers import GaussSeidel, Solver
 
@@ -57,8 +57,7 @@ class NeuronNetwork(EquilibriumModel):
         super().__init__(
             neurons.energy(feedback),
             gradient=CenteredEP(BETA) if gradient is None else gradient,
-            # In turn: a nudge crosses all layers in one sweep, and so does the free phase.
-            solver=GaussSeidel("sequential", max_steps=200) if solver is None else solver,
+            solver=_in_turn(neurons) if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
@@ -171,6 +170,15 @@ class NeuronNetwork(EquilibriumModel):
             f"tol={self.tol:g}, max_steps={self.max_steps}"
         )
         return "\n".join(lines)
+
+
+def _in_turn(neurons: Neurons) -> Solver:
+    """Layer by layer: a nudge crosses all of them in one sweep, and so does the free phase.
+
+    Down and up again where no layer is skipped: passes (`solvers.passes`) then take both ways for
+    the products of one.
+    """
+    return GaussSeidel("sequential" if neurons.skips else "symmetric", max_steps=200)
 
 
 def _through(net: nn.Sequential, names: Sequence[str], x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from toreqprop.evidence.statistics import MARGIN, SIGNIFICANCE, Summary, exceeds, holm, summarise
@@ -14,6 +14,7 @@ STATIC = (
     "spread of weights 30 %",
     "up/down mismatch 30 %",
     "weights 2 bit",
+    "weights 2 bit, spread 30 %",
 )
 """Where learning in place has to beat every deployment."""
 
@@ -40,12 +41,17 @@ Scores = Mapping[str, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Claim:
-    """``first − second`` is above ``bound`` points, over the seeds that both have."""
+    """``first − second`` is above ``bound`` points, over the seeds that both have.
+
+    ``room`` is what the rival loses to the fault, seed by seed: more than that nobody wins over it
+    who is not better than it without faults too.
+    """
 
     text: str
     bound: float
     first: tuple[float, ...]
     second: tuple[float, ...]
+    room: tuple[float, ...] = ()
 
     @property
     def gap(self) -> Summary | None:
@@ -72,15 +78,19 @@ class Claim:
 def claims(task: str, found: Mapping[str, Scores]) -> list[dict[str, Any]]:
     """Every claim with the difference, its 95 % interval, p-values and verdict, as plain data."""
     stated = []
+    without = found.get("none", {})
     for fault in STATIC:
         own = found.get(fault, {})
         for rival in RIVALS:
             text = f"{fault}: in situ beats {rival} deployed"
-            stated.append(_paired(text, 0.0, own.get("in situ", {}), own.get(rival, {})))
+            beaten = _paired(text, 0.0, own.get("in situ", {}), own.get(rival, {}))
+            lost = _paired(text, 0.0, without.get(rival, {}), own.get(rival, {}))
+            room = tuple(a - b for a, b in zip(lost.first, lost.second, strict=True))
+            stated.append(replace(beaten, room=room))
         if fault in COMMON:
             text = f"{fault}: in situ at most {MARGIN:g} point(s) below {RIVALS[-1]} deployed"
             stated.append(_paired(text, -MARGIN, own.get("in situ", {}), own.get(RIVALS[-1], {})))
-    clean = found.get("none", {}).get("in situ", {})
+    clean = without.get("in situ", {})
     for fault, margin in WITHIN[task].items():
         text = f"{fault}: in situ within {margin:g} point(s) of no fault"
         stated.append(_paired(text, -margin, found.get(fault, {}).get("in situ", {}), clean))
@@ -90,6 +100,7 @@ def claims(task: str, found: Mapping[str, Scores]) -> list[dict[str, Any]]:
             "claim": claim.text,
             "bound": claim.bound,
             "gap": None if claim.gap is None else asdict(claim.gap),
+            "room": asdict(summarise(claim.room)) if claim.room else None,
             "p": claim.p,
             "adjusted_p": p,
             "verdict": claim.verdict(p),

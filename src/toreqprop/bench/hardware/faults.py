@@ -56,6 +56,7 @@ def _claimed() -> tuple[Fault, ...]:
         ("spread of weights", "30 %", Device(spread=0.3)),
         ("up/down mismatch", "30 %", Device(up_down=0.3)),
         ("weights", "2 bit", Device(weights=TWO_BITS)),
+        ("weights", "2 bit, spread 30 %", Device(weights=TWO_BITS, spread=0.3)),
         ("weights 4 bit, states", "8 bit", _noisy(weights=Quantised(4), states=Converter(8))),
         ("read noise, averaged", "0.2", _noisy(read_noise=0.2, average=AVERAGE)),
         ("weights", "ternary", Device(weights=Ternary())),

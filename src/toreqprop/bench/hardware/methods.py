@@ -17,6 +17,7 @@ from toreqprop.bench.hardware.feed_forward import FeedForward
 from toreqprop.energies.devices import Device
 from toreqprop.gradients import CenteredEP
 from toreqprop.hardware.budget import budget
+from toreqprop.hardware.limits import at_rest, flat, gradient
 from toreqprop.models import HopfieldMLP, OnChip
 from toreqprop.tasks import get
 from toreqprop.tasks.files import COLLECTIONS
@@ -56,6 +57,7 @@ class Recipe:
     spectral_norm: bool = True
     bound: Literal["proven", "tight"] = "proven"
     radius: float = 0.95
+    feedback: float = 1.0
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if self.gain:
@@ -64,14 +66,14 @@ class Recipe:
 
     def network(self, seed: int) -> HopfieldMLP:
         """The untrained network, all of it neurons; the same weights for every method."""
-        data = get(self.task).load(seed, False)
+        features, classes = final_split(self.task, seed).sizes
         return HopfieldMLP(
-            [data.features, self.hidden, data.classes],
+            [features, self.hidden, classes],
             output="free",
             spectral_norm=self.spectral_norm,
             bound=self.bound,
             radius=self.radius,
-            feedback=1.0,
+            feedback=self.feedback,
             start="random",
             generator=torch.Generator().manual_seed(seed),
         )
@@ -101,6 +103,11 @@ class Split:
     y: Tensor
     held_x: Tensor
     held_y: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Features and classes."""
+        return self.x.shape[1], int(self.y.max()) + 1
 
 
 @cache
@@ -185,6 +192,8 @@ def run(
     torch.manual_seed(seed)  # of the noise of the test
     row["accuracy"] = 100 * accuracy(model, data.held_x, data.held_y)
     row["norm"] = coupling_norm(model if isinstance(model, OnChip) else OnChip(device, network))
+    if method == "in situ":
+        row["cosine"] = backprop_cosine(OnChip(device, network), recipe, data)
     return row
 
 
@@ -194,6 +203,19 @@ def coupling_norm(chip: OnChip) -> float:
     layers = sum(p.dim() > 1 for p in chip.network.system_parameters())
     weights = [p for p in chip.system_parameters() if p.dim() > 1]
     return float(torch.linalg.matrix_norm(weights[layers - 1], 2))
+
+
+def backprop_cosine(chip: OnChip, recipe: Recipe, data: Split) -> float:
+    """Cosine of EP's gradient in the settled physical network with that of backpropagation through
+    one pass upwards: with γ → 0 they are one."""
+    few = slice(0, BUDGET_SAMPLES)
+    x, y = data.x[few].double(), data.y[few]
+    rest = at_rest(chip, CenteredEP())
+    passing = FeedForward(replace(chip.device, states=None, read_noise=0.0), rest.network)
+    mine = flat(gradient(rest, x, y, recipe.loss))
+    found = torch.autograd.grad(recipe.loss(passing(x), y), list(rest.network.parameters()))
+    theirs = torch.cat([g.flatten() for g in found])
+    return float(mine @ theirs / (mine.norm() * theirs.norm()))
 
 
 def placed(

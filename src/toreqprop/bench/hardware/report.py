@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,14 @@ def table_lines(found: Report) -> list[str]:
 
 def claim_lines(found: Report) -> list[str]:
     """Claims in Markdown."""
-    lines = ["| claim | difference, points | adjusted p | verdict |", "|---|---|---|---|"]
+    lines = [
+        "| claim | difference, points | the rival lost | adjusted p | verdict |",
+        "|---|---|---|---|---|",
+    ]
     for claim in found["claims"]:
         p = "–" if claim["adjusted_p"] is None else f"{claim['adjusted_p']:.2g}"
-        lines.append(f"| {claim['claim']} | {gap_text(claim['gap'])} | {p} | {claim['verdict']} |")
+        words = claim["claim"], gap_text(claim["gap"]), gap_text(claim["room"]), p
+        lines.append("| " + " | ".join(words) + f" | {claim['verdict']} |")
     return lines
 
 
@@ -60,8 +65,9 @@ def settings_lines(found: Report) -> list[str]:
     """What the search chose, and what learning in place took, in Markdown."""
     methods = [m for m in found["methods"] if m != "frozen"]
     lines = [
-        "| fault | " + " | ".join(methods) + " | β in situ | norm between layers |",
-        "|---|" + "---|" * (len(methods) + 2),
+        "| fault | " + " | ".join(methods) + " | β in situ | norm between layers | cosine with "
+        "backprop |",
+        "|---|" + "---|" * (len(methods) + 3),
     ]
     for row in found["rows"]:
         if not row["claimed"] or not row["scores"]:
@@ -70,7 +76,9 @@ def settings_lines(found: Report) -> list[str]:
         cells = ["–" if u is None else f"{u[0]:g}, {u[1]}" for u in used]
         beta = "–" if row["beta"] is None else f"{row['beta']:.2g}"
         norm = "–" if row["norm"] is None else f"{row['norm']:.2f}"
-        lines.append(f"| {row['fault']} | " + " | ".join(cells) + f" | {beta} | {norm} |")
+        cosine = "–" if row.get("cosine") is None else f"{row['cosine']:.3f}"
+        words = [row["fault"], *cells, beta, norm, cosine]
+        lines.append("| " + " | ".join(words) + " |")
     return lines
 
 
@@ -81,11 +89,16 @@ def sentence(found: Report) -> str:
     trials = sum(len(t["held_out"]) for t in found["search"])
     missing = found["missing_cells"], found["missing_trials"]
     left = " Not measured yet: {} cells, {} trials.".format(*missing) if any(missing) else ""
+    counts = Counter(found.get("commits", {}).values())
+    if len(counts) > 1:
+        parts = ", ".join(f"{count} at {commit}" for commit, count in counts.items())
+        left += f" Trials and cells by commit: {parts}."
     return (
         f"{sizes}, all of it neurons on the chip, {recipe['epochs']} epochs, batches of "
         f"{recipe['batch_size']}, weights written within a ball of radius {recipe['radius']:g} "
-        f"({recipe['bound']} bound). Settings from {trials} trials on held-out training data and "
-        f"other chips, all kept. `{found['command']}`.{left}"
+        f"({recipe['bound']} bound), feedback {recipe.get('feedback', 1):g}. Settings from "
+        f"{trials} trials on held-out training data and other chips, all kept. "
+        f"`{found['command']}`.{left}"
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from toreqprop.bench.hardware.cell import Cell
 from toreqprop.bench.hardware.claims import claims
 from toreqprop.bench.hardware.faults import FAULTS, MAP, MAP_BITS, MAP_NOISE, Fault
+from toreqprop.bench.hardware.kept import kept_records
 from toreqprop.bench.hardware.methods import (
     BUDGET_SAMPLES,
     METHODS,
@@ -42,13 +44,16 @@ def run_sweep(
     fresh: bool = False,
     listener: Listener[Cell] | None = None,
     so_far: bool = False,
+    kept: Report | None = None,
     executor: Executor | str | None = None,
 ) -> Report:
     """Do what is missing of a plan and return its report as plain data.
 
     Finished cells of equal code, settings, data and versions are resumed from ``output``; with
     ``so_far`` they are all there is: nothing is measured, and the report says how many trials and
-    cells are missing. An ``executor``, or the address of a dask scheduler, has them done elsewhere.
+    cells are missing. Of a ``kept`` report all that it has is taken over, of whatever code it is,
+    and the new one says of every cell which commit it is of. An ``executor``, or the address of a
+    dask scheduler, has them done elsewhere.
 
     Raises:
         DataUnavailableError: the task's data cannot be had.
@@ -58,9 +63,13 @@ def run_sweep(
     store = Store(output / KEPT)
 
     def done(cells: list[Cell]) -> Outcome[Cell]:
-        kept = [cell for cell in cells if store.path(cell).exists()] if so_far else cells
+        known = {} if kept is None else kept_records(kept, plan, cells)
+        left = [c for c in cells if c not in known and (not so_far or store.path(c).exists())]
         again = fresh and not so_far
-        return run_jobs(kept, store, processes, listener, fresh=again, executor=executor)
+        found = run_jobs(left, store, processes, listener, fresh=again, executor=executor)
+        both = known | found.records
+        ordered = {cell: both[cell] for cell in cells if cell in both}
+        return replace(found, records=ordered, reused=found.reused + len(known))
 
     trials = done(plan.trials())
     _whole(trials)
@@ -82,25 +91,26 @@ def _whole(outcome: Outcome[Cell]) -> None:
 
 
 def sweep_report(
-    plan: Plan, trials: Mapping[Cell, Record], cells: Mapping[Cell, Record], made: Report
+    plan: Plan, trials: dict[Cell, Record], cells: dict[Cell, Record], made: Report
 ) -> Report:
     """Rows by fault, claims with verdicts, the search, and the key of every cell."""
     chosen = choose(trials)
     done = {cell: r for cell, r in cells.items() if "not_run" not in r}
-    data = final_split(plan.base.task, plan.first_seed)
+    features, classes = final_split(plan.base.task, plan.first_seed).sizes
     accuracies = {f.name: _by_method(f, done) for f in plan.faults}
     return {
         **made,
         "task": plan.base.task,
         "whole": plan.whole,
-        "network": [data.x.shape[1], plan.base.hidden, int(data.y.max()) + 1],
+        "network": [features, plan.base.hidden, classes],
         "recipe": asdict(plan.base),
         "methods": list(METHODS),
         "rows": [_row(f, done, accuracies[f.name], chosen) for f in plan.faults],
         "claims": claims(plan.base.task, accuracies),
         "not_run": {c.label: r["not_run"] for c, r in cells.items() if "not_run" in r},
         "search": _searched(trials),
-        "keys": {cell.label: cell.key for cell in (*trials, *done)},
+        "keys": {c.label: r.get("key", c.key) for c, r in (trials | done).items()},
+        "commits": {c.label: r.get("commit", made["commit"]) for c, r in (trials | done).items()},
     }
 
 
@@ -132,7 +142,10 @@ def _row(
 ) -> Report:
     """One fault: what every method reached, and what learning in place took."""
     place = [r for c, r in cells.items() if (c.fault, c.method) == (fault, "in situ")]
-    nudges = [r["beta"] for r in place if r["beta"] is not None]
+    means = {
+        name: fmean(values) if (values := [r[name] for r in place if r[name] is not None]) else None
+        for name in ("norm", "beta", "cosine")
+    }
     kept: tuple[Method, ...] = tuple(m for m in METHODS if m in accuracies)
     used = {m: settings_of(chosen, fault, m) for m in kept}
     return {
@@ -142,8 +155,7 @@ def _row(
         "scores": {m: asdict(summarise(list(accuracies[m].values()))) for m in kept},
         "accuracies": {m: {str(s): a for s, a in accuracies[m].items()} for m in kept},
         "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items() if r is not None},
-        "norm": sum(r["norm"] for r in place) / len(place) if place else None,
-        "beta": sum(nudges) / len(nudges) if nudges else None,
+        **means,
     }
 
 

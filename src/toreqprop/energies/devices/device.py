@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -71,9 +72,17 @@ class Device:
 
         seed: of this chip.
 
+    Units: weights, states and preactivations are those of the network, where a tanh neuron is
+    within ±1; ``spread``, ``up_down``, ``neuron_gain`` and ``diode_spread`` are standard deviations
+    of a logarithm, so that 0.3 is 30 %; ``stuck`` is a share; times are evaluations of the map.
+
     Sources: spread, stuck devices, noise as in Gokmen and Vlasov 2016 (10.3389/fnins.2016.00333);
     converters and read noise as in aihwkit's ``IOParameters`` (Rasch et al. 2021, 2104.02184);
-    drift and write noise as in Joshi et al. 2020 (10.1038/s41467-020-16108-9).
+    drift and write noise as in Joshi et al. 2020 (10.1038/s41467-020-16108-9); gains and offsets
+    of neurons by the mismatch of transistors (Pelgrom et al. 1989, 10.1109/JSSC.1989.572629);
+    thermal noise by Nyquist 1928 (10.1103/PhysRev.32.110); what weights that are not the same both
+    ways do to EP: Scellier et al. 2018 (1808.04873). An offset between phases is what remains of
+    any of these where a phase lasts long enough to drift.
     """
 
     weights: Store = Analog()
@@ -149,14 +158,11 @@ class Device:
 
     def normal(self, kind: str, index: int, shape: tuple[int, ...]) -> Tensor:
         """z of a kind of fault in one layer, in double precision: the same at every call."""
-        return torch.randn(shape, generator=self._generator(kind, index), dtype=torch.float64)
+        return _drawn(torch.randn, _seed(self.seed, kind, index), shape).clone()
 
     def uniform(self, kind: str, index: int, shape: tuple[int, ...]) -> Tensor:
         """As `normal`, from 0 to 1."""
-        return torch.rand(shape, generator=self._generator(kind, index), dtype=torch.float64)
-
-    def _generator(self, kind: str, index: int) -> torch.Generator:
-        return torch.Generator().manual_seed(_seed(self.seed, kind, index))
+        return _drawn(torch.rand, _seed(self.seed, kind, index), shape).clone()
 
     def decay(self, phase: int) -> float:
         """``(1 + age + k)^−ν`` of phase k, relative to its free phase."""
@@ -185,6 +191,12 @@ SIZES = (
     "neuron_gain", "neuron_offset", "phase_offset", "diode_spread", "wire", "amplifier_time",
 )  # fmt: skip
 EXPONENTS = ("spread", "up_down", "neuron_gain", "diode_spread")
+
+
+@lru_cache(maxsize=16)
+def _drawn(draw: Callable[..., Tensor], seed: int, shape: tuple[int, ...]) -> Tensor:
+    """A chip's matrices are asked for at every step: those of the last few are kept."""
+    return draw(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _seed(seed: int, kind: str, index: int) -> int:
