@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from toreqprop.bench.cifar.recipe import METHODS, Recipe, build
+from toreqprop.bench.cifar.recipe import METHODS, Recipe, build, parted
 from toreqprop.bench.cifar.training import correct, pixels, train
 from toreqprop.certificate import certify
-from toreqprop.models import EquilibriumModel
 from toreqprop.tasks.cifar10 import Images, fixed_split
 
 CERTIFIED = 16
@@ -36,9 +35,12 @@ def run(method: Any, recipe: Recipe, images: int, seed: int, certified: bool) ->
         "held_out": 100 * float(correct(model, held).mean()),
         "epochs": done.epochs, "cpu_seconds": round(done.cpu_seconds, 1),
     }  # fmt: skip
-    if certified and isinstance(model, EquilibriumModel):
-        sample = pixels(torch.from_numpy(some.x[:CERTIFIED])), torch.from_numpy(some.y[:CERTIFIED])
-        certificate = certify(model, *sample)
+    settling = parted(model)
+    if certified and settling:
+        front, block = settling
+        with torch.no_grad():
+            maps = front(pixels(torch.from_numpy(some.x[:CERTIFIED])))
+        certificate = certify(block, maps, torch.from_numpy(some.y[:CERTIFIED]))
         found |= {
             "certified": certificate.ok, "cosine": certificate.min_cosine,
             "norm_ratios": {t.name: t.norm_ratio for t in certificate.tensors},

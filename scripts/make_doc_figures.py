@@ -82,9 +82,10 @@ def reward(folder: Path) -> None:
 
 def cifar(folder: Path) -> None:
     """Learning curves on photographs, from the report of `toreqprop cifar`."""
-    path = ROOT / "results" / "cifar10.json"
-    if path.exists():
-        save(cifar_figure(json.loads(path.read_text())), folder / "cifar10.svg")
+    for name in ("cifar10", "cifar10_hybrid"):
+        path = ROOT / "results" / f"{name}.json"
+        if path.exists():
+            save(cifar_figure(json.loads(path.read_text())), folder / f"{name}.svg")
 
 
 def language(folder: Path) -> None:

@@ -629,20 +629,25 @@ def _of_rewards(
     return block
 
 
-def _of_cifar(lines: Callable[[Report], list[str]]) -> Callable[[], list[str]]:
+def _of_cifar(
+    lines: Callable[[Report], list[str]], network: str = "pure"
+) -> Callable[[], list[str]]:
     """A block of the page on CIFAR-10, which says so where nothing was measured yet."""
+    hybrid = network == "hybrid"
+    name = "cifar10_hybrid.json" if hybrid else "cifar10.json"
 
     def block() -> list[str]:
-        if not (RESULTS / "cifar10.json").exists():
-            return ["Not measured yet: `toreqprop cifar`."]
-        return lines(load("cifar10.json"))
+        if not (RESULTS / name).exists():
+            command = "toreqprop cifar" + " --network hybrid" * hybrid
+            return [f"Not measured yet: `{command}`."]
+        return lines(load(name))
 
     return block
 
 
 def _cifar_lines(found: Report) -> list[str]:
     """Test accuracy of both methods, and the learning curves."""
-    picture = "![Loss and accuracy in training by EP and by backprop](figures/cifar10.svg)"
+    picture = f"![Loss and accuracy in training by EP and by backprop](figures/{found['stem']}.svg)"
     return [*cifar_report.table_lines(found), "", picture]
 
 
@@ -717,6 +722,10 @@ BLOCKS = {
     "cifar10-epochs": _of_cifar(cifar_report.epoch_lines),
     "cifar10-plan": _of_cifar(cifar_report.plan_lines),
     "cifar10-search": cifar_search,
+    "cifar10-hybrid": _of_cifar(_cifar_lines, "hybrid"),
+    "cifar10-hybrid-checks": _of_cifar(cifar_report.check_lines, "hybrid"),
+    "cifar10-hybrid-shares": _of_cifar(cifar_report.share_lines, "hybrid"),
+    "cifar10-hybrid-certificates": _of_cifar(cifar_report.certificate_lines, "hybrid"),
     "language": _of_language(_language_lines),
     "language-gaps": _of_language(language_report.gap_lines),
     "language-checks": _of_language(language_report.check_lines),

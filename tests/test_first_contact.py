@@ -63,6 +63,7 @@ def test_only_the_command_that_is_asked_for_is_built(monkeypatch: pytest.MonkeyP
 def test_the_names_shown_are_those_of_the_registries() -> None:
     from toreqprop.bench import completion, depth, mazes, norms
     from toreqprop.bench.cifar import recipe
+    from toreqprop.bench.cifar import study as cifar_study
     from toreqprop.bench.hardware.methods import METHODS
     from toreqprop.bench.language import networks
     from toreqprop.bench.reward import policies, study
@@ -83,6 +84,7 @@ def test_the_names_shown_are_those_of_the_registries() -> None:
     assert names.DEVICE_METHODS == METHODS
     assert (names.MAZE_TASKS, names.MAZE_METHODS) == (MAZE_TASKS, mazes.METHODS)
     assert names.CIFAR_METHODS == recipe.METHODS
+    assert names.CIFAR_NETWORKS == cifar_study.NETWORKS
     assert (names.REWARD_TASKS, names.REWARD_METHODS) == (study.TASKS, policies.METHODS)
     assert networks.METHODS == names.LANGUAGE_METHODS
     assert names.DATA_VARIABLE == DATA_VARIABLE

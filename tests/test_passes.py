@@ -73,6 +73,18 @@ def test_samples_do_not_depend_on_the_others_in_their_batch() -> None:
         torch.testing.assert_close(model(x)[:4], model(x[:4]), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("activation", [None, HardSigmoid()])
+def test_a_sample_without_a_loss_is_done_at_once_in_any_order_of_memory(activation: object) -> None:
+    x, y = torch.randn(5, 2, 12, 8).double(), torch.randint(0, 4, (5,))
+    found = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        model = network(MaxPooling(), activation=activation)
+        F.cross_entropy(model(x.contiguous(memory_format=order))[1:], y[1:]).backward()
+        found.append([p.grad for p in model.parameters()])
+    for plain, other in zip(*found, strict=True):
+        assert torch.allclose(plain, other, rtol=1e-6, atol=1e-12)
+
+
 def test_winners_that_a_strong_nudge_changes_are_left_to_the_general_path() -> None:
     model = network(MaxPooling(), gradient=teq.CenteredEP(0.5), on_failure="ignore")
     x = torch.randn(6, 2, 12, 8).double()

@@ -123,9 +123,10 @@ def run_study(
 
 
 def stale(report: dict[str, Any]) -> list[str]:
-    """The measurements of a study's file that other code, versions or data would make today."""
+    """The measurements of a study's file, those ``carried`` over from an earlier one included, that
+    other code, versions or data would make today."""
     return [
         each["label"]
-        for each in report["measurements"]
+        for each in (*report["measurements"], *report.get("carried", ()))
         if key_of(each["module"], each["settings"]) != each["key"]
     ]

@@ -42,6 +42,9 @@ class Steps:
         if above is not None:
             total = self.strength * above if total is None else total + self.strength * above
         if push is not None:
+            # A push comes in the order of memory of the loss. Where a sample is done after the
+            # first half pass and others are not, both have to lie as the free equilibrium does.
+            push = _in_memory_of(known[0], push)
             total = -push if total is None else total - push
         return None if total is None else (total, self.activation.half(known, total))
 
@@ -137,10 +140,13 @@ def _flat(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
     """Layers as rows of NumPy, all in the order of memory of the first."""
     found = [_rows(first)]
     for other in others:
-        if other.stride() != first.stride():
-            other = torch.empty_like(first).copy_(other)
-        found.append(_rows(other))
+        found.append(_rows(_in_memory_of(first, other)))
     return tuple(found)
+
+
+def _in_memory_of(first: Tensor, other: Tensor) -> Tensor:
+    """The second tensor in the order of memory of the first."""
+    return other if other.stride() == first.stride() else torch.empty_like(first).copy_(other)
 
 
 def _rows(layer: Tensor) -> Any:

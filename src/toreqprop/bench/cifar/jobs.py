@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import statistics
 import time
@@ -16,11 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toreqprop.bench.cifar.recipe import Method, Recipe, build, twin
+from toreqprop.bench.cifar.recipe import FRONT_MODULES, IMAGE, Method, Recipe, build, parted, twin
 from toreqprop.bench.cifar.training import correct, pixels, train
-from toreqprop.certificate import certify
+from toreqprop.certificate import MAX_NORM_ERROR, MIN_COSINE, certify
+from toreqprop.certificate.certifying import ORACLE_TOL
+from toreqprop.certificate.comparison import compare
+from toreqprop.certificate.estimate import in_double
 from toreqprop.energies.convolution_norms import convolution_norm
 from toreqprop.evidence import Measurement, Record
+from toreqprop.gradients import ImplicitGradient
 from toreqprop.models import HopfieldConvNet
 from toreqprop.tasks.cifar10 import Images, fixed_split
 
@@ -55,9 +60,10 @@ def training(
 ) -> Training:
     """One training as a job; ``images`` takes that many of each part, None all."""
     size = "all images" if images is None else f"{images} images"
+    kind = "hybrid " if recipe.front else ""
     return Training(
         "cifar10",
-        f"{method}, {size}, {recipe.epochs} epochs, seed {seed}",
+        f"{kind}{method}, {size}, {recipe.epochs} epochs, seed {seed}",
         f"{__name__}:trained",
         (("method", method), ("seed", seed), ("images", images),
          ("settings", tuple(sorted(asdict(recipe).items())))),
@@ -76,8 +82,7 @@ def trained(
     kept: Path,
 ) -> dict[str, Any]:
     """Train on the training images, then look at the test images once."""
-    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings}
-    recipe = Recipe(**given)
+    recipe = recipe_of(settings)
     train_part, test = parts(images)
     model = build(method, recipe, seed)
     sample = (
@@ -90,7 +95,7 @@ def trained(
 
     done = train(
         model, train_part, recipe, seed, report=report, kept=kept,
-        probe=probe if isinstance(model, HopfieldConvNet) else None,
+        probe=probe if parted(model) else None,
         probed=(0, recipe.epochs // 2, recipe.epochs),
     )  # fmt: skip
     right = correct(model, test)
@@ -99,6 +104,7 @@ def trained(
         "seed": seed,
         "settings": asdict(recipe),
         "parameters": sum(p.numel() for p in model.parameters()),
+        "shares": shares(recipe),
         "training_images": len(train_part.y),
         "test_images": len(test.y),
         "accuracy": float(right.mean()),
@@ -108,6 +114,12 @@ def trained(
         "probes": done.probes,
         "timing": {"training": done.cpu_seconds},
     }
+
+
+def recipe_of(settings: Sequence[tuple[str, Any]]) -> Recipe:
+    """The recipe that a job's arguments name."""
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings}
+    return Recipe(**given)
 
 
 def parts(images: int | None) -> tuple[Images, Images]:
@@ -123,13 +135,22 @@ def parts(images: int | None) -> tuple[Images, Images]:
 def looked_into(
     model: nn.Module, recipe: Recipe, x: Tensor, y: Tensor, images: Images
 ) -> dict[str, Any]:
-    """The certificate at the model's own β and tolerance, the norms of what couples its layers,
-    and the time of a training step next to the twin's with the same weights."""
-    assert isinstance(model, HopfieldConvNet)
-    model.eval()
-    certificate = certify(model, x, y)
-    shapes = [model.plan.image, *model.plan.maps]
-    kernels = model.system_parameters()[::2]
+    """The certificate of the layers that settle, in place and at their own β and tolerance, the
+    norms of what couples them, and the time of a training step next to the twin's with the same
+    weights; of a hybrid also what the front's gradient is worth.
+
+    Batch norm works as it does in training; the model given stays as it is.
+    """
+    model = copy.deepcopy(model).train()
+    front, block = parted(model) or (None, None)
+    assert front is not None
+    assert block is not None
+    block.eval()
+    with torch.no_grad():
+        maps = front(x)
+    certificate = certify(block, maps, y)
+    shapes = [block.plan.image, *block.plan.maps]
+    kernels = block.system_parameters()[::2]
     norms = [
         convolution_norm(kernel.detach(), *shape[1:])
         for kernel, shape in zip(kernels, shapes, strict=False)
@@ -137,25 +158,74 @@ def looked_into(
     return {
         "certificate": certificate.as_dict(),
         "norms": norms,
-        "timing": step_times(model, recipe, images),
+        "front": front_certificates(front, block, x, y) if recipe.front else [],
+        "timing": step_times(model, front, block, recipe, images),
     }
 
 
-def step_times(model: HopfieldConvNet, recipe: Recipe, images: Images) -> dict[str, float]:
-    """Median milliseconds of processor time of forward and backward, by method, measured in turn
-    on one batch; nothing is updated."""
+def front_certificates(
+    front: nn.Module, block: HopfieldConvNet, x: Tensor, y: Tensor
+) -> list[dict[str, Any]]:
+    """Of each tensor of the front, the gradient that EP hands on to it against the exact one.
+
+    The exact one is that of the whole network in double precision, with the implicit gradient of
+    an equilibrium to `ORACLE_TOL` in the place of EP's.
+    """
+    exact = in_double(block, ORACLE_TOL, 10_000)
+    exact.gradient = ImplicitGradient()
+    found = []
+    for first, second, given in (
+        (copy.deepcopy(front), block, x),
+        (copy.deepcopy(front).double(), exact, x.double()),
+    ):
+        value = F.cross_entropy(second(first(given)), y)
+        names, tensors = zip(*first.named_parameters(), strict=True)
+        found.append(torch.autograd.grad(value, tensors))
+    both = zip(names, *found, strict=True)
+    return [asdict(compare(n, a, b, MIN_COSINE, MAX_NORM_ERROR)) for n, a, b in both]
+
+
+def step_times(
+    model: nn.Module, front: nn.Module, block: HopfieldConvNet, recipe: Recipe, images: Images
+) -> dict[str, float]:
+    """Median milliseconds of processor time of forward and backward, by method and of the front
+    alone, measured in turn on one batch; nothing is updated."""
     plain = twin(recipe, 0)
     with torch.no_grad():
-        own = (*model.system_parameters(), model.readout.weight, model.readout.bias)
+        own = (*front.parameters(), *block.system_parameters(), *block.readout.parameters())
         for mine, theirs in zip(plain.parameters(), own, strict=True):
             mine.copy_(theirs)
     x = pixels(torch.from_numpy(images.x[: recipe.batch]))
     y = torch.from_numpy(images.y[: recipe.batch])
-    found: dict[str, list[float]] = {"ep": [], "backprop": []}
+    found: dict[str, list[float]] = {"ep": [], "backprop": [], "front": []}
     for _ in range(TIMED + 1):
-        for method, network in (("ep", model), ("backprop", plain)):
+        for method, network in (("ep", model), ("backprop", plain), ("front", front)):
+            if method == "front" and not recipe.front:
+                continue
             started = time.process_time()
-            F.cross_entropy(network(x), y).backward()
+            output = network(x)
+            value = output.sum() if method == "front" else F.cross_entropy(output, y)
+            value.backward()
             found[method].append(1e3 * (time.process_time() - started))
     # The first of each allocates memory.
-    return {method: statistics.median(times[1:]) for method, times in found.items()}
+    return {
+        method: statistics.median(times[1:]) if times else 0.0 for method, times in found.items()
+    }
+
+
+def shares(recipe: Recipe) -> dict[str, dict[str, int]]:
+    """Parameters, and products of one pass upwards for one image: of the front, of the layers that
+    settle in EP's network, and of the readout."""
+    modules, before = list(twin(recipe, 0).eval()), FRONT_MODULES * len(recipe.front)
+    parts = {"front": modules[:before], "settling": modules[before:-1], "readout": modules[-1:]}
+    found: dict[str, dict[str, int]] = {"parameters": {}, "products": {}}
+    x = torch.zeros(1, *IMAGE)
+    with torch.no_grad():
+        for name, part in parts.items():
+            found["parameters"][name] = sum(p.numel() for m in part for p in m.parameters())
+            found["products"][name] = 0
+            for module in part:
+                x = module(x)
+                if isinstance(module, nn.Conv2d | nn.Linear):
+                    found["products"][name] += module.weight[0].numel() * x.numel()
+    return found

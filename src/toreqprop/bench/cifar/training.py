@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.cifar.recipe import Recipe
-from toreqprop.models import EquilibriumModel
+from toreqprop.bench.cifar.recipe import Recipe, parted
 from toreqprop.tasks.cifar10 import DEVIATIONS, MEANS, Images
 from toreqprop.training import RelaxationMonitor
 
@@ -86,7 +85,8 @@ def _epoch(
     """All images once; loss and accuracy are those met on the way."""
     model.train()
     monitor = RelaxationMonitor()
-    key = model.register_relaxation_hook(monitor) if isinstance(model, EquilibriumModel) else None
+    settling = parted(model)
+    key = settling[1].register_relaxation_hook(monitor) if settling else None
     batches = torch.randperm(len(x), generator=order).split(recipe.batch)
     losses, right = 0.0, 0
     for step, rows in enumerate(batches):
@@ -101,8 +101,8 @@ def _epoch(
         losses += float(value.detach()) * len(rows)
         right += int((output.argmax(1) == y[rows]).sum())
     found: dict[str, Any] = {"loss": losses / len(x), "accuracy": right / len(x)}
-    if key is not None and isinstance(model, EquilibriumModel):
-        model.remove_relaxation_hook(key)
+    if settling and key is not None:
+        settling[1].remove_relaxation_hook(key)
         found |= {
             "free_steps": monitor.mean_steps("free"),
             "nudged_steps": monitor.mean_steps("nudged"),

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 
 from toreqprop.bench.cifar import training
-from toreqprop.bench.cifar.recipe import Recipe, equilibrium_network
+from toreqprop.bench.cifar.recipe import Recipe, settling_layers
 from toreqprop.bench.cifar.training import correct, train
 from toreqprop.certificate import Certificate
 from toreqprop.energies.convolution_norms import convolution_norm
@@ -81,7 +81,7 @@ def run(context: Context) -> Measurements:
 def _network(context: Context, recipe: Recipe, seed: int) -> HopfieldConvNet:
     if context.sabotaged(LIMIT):
         recipe = recipe.but(radius=10.0)
-    model = equilibrium_network(recipe, seed)
+    model = settling_layers(recipe, seed)
     if context.sabotaged(LIMIT):
         with torch.no_grad():
             for kernel in [p for p in model.layers.parameters() if p.dim() == 4][1:]:
