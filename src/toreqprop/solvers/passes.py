@@ -315,7 +315,9 @@ class _Kept:
         there = here if self.rows is None else self.rows[here]
         self.residual[there] = self.worst[here]
         for kept, values in zip(self.found, outcome, strict=True):
-            in_order(kept)[there] = in_order(values)[here]
+            if kept.dim() == 4 and not kept.is_contiguous():
+                kept, values = (maps.permute(0, 2, 3, 1) for maps in (kept, values))
+            kept[there] = values[here]
 
     def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
         layer = None

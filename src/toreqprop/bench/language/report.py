@@ -122,8 +122,7 @@ def sample_lines(found: Report) -> list[str]:
     first = min(run["seed"] for run in found["runs"])
     for run in found["runs"]:
         if run["seed"] == first:
-            lines += [f"**{TITLES[run['method']]}**", "", "```text", *_written(run["sample"])]
-            lines += ["```", ""]
+            lines += [f"**{TITLES[run['method']]}**", "", *_written(run["sample"]), ""]
     return lines[:-1]
 
 
@@ -169,8 +168,8 @@ def curves_figure(found: Report) -> Any:
 
 
 def _written(text: str) -> list[str]:
-    """A sample's lines; empty ones at the ends are left out."""
-    return text.strip("\n").split("\n")
+    """A sample's lines as a block of code; empty ones at the ends are left out."""
+    return [f"    {line}".rstrip() for line in text.strip("\n").split("\n")]
 
 
 def _steps(steps: Report) -> str:

@@ -21,6 +21,7 @@ from toreqprop.energies.couplings.ways import (
     LinearWays,
     MaxWays,
     PlainConvolutionWays,
+    Shaped,
     Trail,
     Ways,
     from_phases,
@@ -334,8 +335,11 @@ class SequenceConvolutionCoupling(Coupling):
         ]
 
 
-def _raised(sequence: Signal) -> Signal:
-    """(batch, channels, length) as maps of height one."""
+def _raised(sequence: Any) -> Any:
+    """(batch, channels, length) as maps of height one; what stands for a shape alone, as theirs."""
+    if isinstance(sequence, Shaped):
+        samples, channels, length = sequence.shape
+        return Shaped(torch.Size((samples, channels, 1, length)))
     return sequence[:, :, None]
 
 
