@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import draw_circuit
+import draw_completion
 import draw_examples
 import draw_mazes
 import draw_settling
@@ -111,6 +112,9 @@ CIRCUITS = ("circuit-schematic", "circuit-settling", "circuit-voltages", "circui
 MAZES = ("maze-front", "maze-way")
 """Those of `draw_mazes`, which trains networks first."""
 
+COMPLETION = ("completion",)
+"""That of `draw_completion`, which does too."""
+
 
 def main(folder: Path = FOLDER) -> None:
     landscape(folder)
@@ -118,6 +122,7 @@ def main(folder: Path = FOLDER) -> None:
     draw_settling.draw(folder)  # maze, maze-narrow, settling
     draw_examples.main(folder)
     draw_mazes.main(folder)
+    draw_completion.main(folder)
     devices(folder)
     reward(folder)
     cifar(folder)
