@@ -245,8 +245,9 @@ def render_markdown(setup: Setup, runs: list[Run]) -> str:
     """One row for each task and network."""
     lines = [
         "| task | layers | seeds | EP % | backprop % | gap (95 % interval) | within 1 point "
-        "| smallest cosine at first, after | norm over radius | passes | processor time |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| smallest cosine at first, after | certified both times | norm over radius | passes "
+        "| processor time |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for task in setup.tasks:
         for network in setup.networks:
@@ -259,6 +260,7 @@ def render_markdown(setup: Setup, runs: list[Run]) -> str:
                 f"| {_mean([r.twin for r in own]):.2f} "
                 f"| {_interval(found.gap)} | {_verdict(found)} "
                 f"| {min(r.first for r in own):.3f}, {min(r.last for r in own):.3f} "
+                f"| {sum(r.certified for r in own)} of {len(own)} "
                 f"| {min(r.reach for r in own):.2f} to {max(r.reach for r in own):.2f} "
                 f"| {free:.1f} + {nudged:.1f} | {time_ratio:.1f} |"
             )
