@@ -17,7 +17,7 @@ from toreqprop import checkpoint
 from toreqprop.bench.hardware import budget_grid, claims, methods, plan, report
 from toreqprop.bench.hardware.cell import Cell
 from toreqprop.bench.hardware.energy import Costs, digital_backprop, evaluations, on_chip
-from toreqprop.bench.hardware.faults import FAULTS, MAP, named
+from toreqprop.bench.hardware.faults import FAULTS, MAP, Fault, named
 from toreqprop.bench.hardware.feed_forward import FeedForward
 from toreqprop.bench.hardware.kept import kept_records
 from toreqprop.bench.hardware.methods import Recipe, final_split, validation_split
@@ -189,6 +189,8 @@ def test_a_kept_report_is_joined_by_what_it_lacks(
     other = {**kept, "rows": [{**kept["rows"][0], "settings": {"in situ": [0.07, 1]}}]}
     cells = plan_of.cells({("stuck weights 20 %", "in situ"): tiny})
     assert kept_records(other, plan_of, cells) == {}
+    weaker = [replace(c, recipe=replace(tiny, feedback=0.5)) for c in cells]
+    assert kept_records(kept, plan_of, weaker) == {}
     with pytest.raises(InvalidInputError, match="another recipe"):
         kept_records({**kept, "recipe": {**kept["recipe"], "hidden": 7}}, plan_of, cells)
 
@@ -238,6 +240,51 @@ def test_every_method_is_searched_alike_and_before_it_is_tested() -> None:
         for method in methods.METHODS:
             chips = {c.seed for c in cells if (c.fault, c.method) == (fault, method)}
             assert len(chips) >= (10 if fault.claimed and method != "frozen" else 1)
+
+
+def test_a_weaker_way_down_is_taken_only_where_held_out_seeds_show_a_gain() -> None:
+    """The second search: every method alike, on seeds of no result, changed by the interval."""
+    whole = plan.Plan(methods.RECIPES["mnist"])
+    first = plan.choose({c: {"accuracy": 90.0} for c in whole.trials()})
+    second = whole.refinements(first)
+    open_faults = {name for task, name in plan.FEEDBACKS if task == "mnist"}
+    assert {c.fault.name for c in second} == open_faults
+    for method in plan.SEARCHED:
+        tried = {(c.fault, c.recipe.feedback, c.seed) for c in second if c.method == method}
+        assert len(tried) == len(second) / len(plan.SEARCHED)
+        assert len({seed for *_, seed in tried}) >= 10
+    assert len({c.label for c in second}) == len(second)
+
+    def gained(cell: Cell) -> float:
+        if cell.recipe.feedback == 1:
+            return 0.0
+        if cell.method == "in situ":
+            return 0.3 + 0.1 * (cell.seed % 2)  # by its interval
+        return 2.0 if cell.seed == 100 else 0.0  # more on average of some, and nobody knows
+
+    found = plan.refine(first, {c: {"accuracy": 90 + gained(c)} for c in second})
+    changed = {key for key in found if found[key] != first[key]}
+    assert changed == {(name, "in situ") for name in open_faults}
+    cells = whole.cells(found)
+    assert not {c.seed for c in second} & {c.seed for c in cells}
+    used = {c.recipe.feedback for c in cells if c.fault.name in open_faults}
+    assert used == {1.0, 0.25}
+    assert plan.Plan(methods.RECIPES["digits"]).refinements(first) == []
+
+
+@pytest.mark.parametrize("method", ["in situ", "aware backprop"])
+def test_a_cell_is_the_same_number_whatever_was_measured_before(
+    tiny: Recipe, method: methods.Method
+) -> None:
+    """Same seed, same chip, same code: also where noise is drawn and after other cells."""
+    two, noisy = named(["weights 2 bit"])[0], named(["read noise, averaged 0.2"])[0]
+
+    def measured(fault: Fault) -> float:
+        return float(Cell(fault, method, tiny, 0).perform(print)["accuracy"])
+
+    before = measured(two), measured(noisy)
+    torch.manual_seed(99)
+    assert (measured(noisy), measured(two)) == before[::-1]
 
 
 def test_claims_are_judged_by_their_intervals() -> None:

@@ -73,7 +73,7 @@ def settings_lines(found: Report) -> list[str]:
         if not row["claimed"] or not row["scores"]:
             continue
         used = [row["settings"].get(m) for m in methods]
-        cells = ["–" if u is None else f"{u[0]:g}, {u[1]}" for u in used]
+        cells = ["–" if u is None else ", ".join(f"{value:g}" for value in u) for u in used]
         beta = "–" if row["beta"] is None else f"{row['beta']:.2g}"
         norm = "–" if row["norm"] is None else f"{row['norm']:.2f}"
         cosine = "–" if row.get("cosine") is None else f"{row['cosine']:.3f}"
