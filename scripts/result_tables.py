@@ -568,6 +568,11 @@ def devices_settings(task: str) -> list[str]:
     return of_devices(task, f"sweep --task {task}", device_report.settings_lines)
 
 
+def devices_second(task: str) -> list[str]:
+    """What the second search tried under faults whose claims were open, and what it gained."""
+    return of_devices(task, f"sweep --task {task}", device_report.second_lines)
+
+
 def devices_map() -> list[str]:
     """Accuracy in place against noise and resolution."""
     return of_devices(
@@ -743,6 +748,8 @@ BLOCKS = {
     "devices-mnist": lambda: devices_table("mnist"),
     "devices-mnist-claims": lambda: devices_claims("mnist"),
     "devices-mnist-settings": lambda: devices_settings("mnist"),
+    "devices-second": lambda: devices_second("digits"),
+    "devices-mnist-second": lambda: devices_second("mnist"),
     "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),

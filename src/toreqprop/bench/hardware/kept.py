@@ -26,7 +26,14 @@ def kept_records(found: Report, plan: Plan, cells: Iterable[Cell]) -> dict[Cell,
         raise InvalidInputError("The kept report is of another recipe: leave out --add.")
     usual, seeds = plan.base.feedback, SEARCH_SEEDS[plan.base.task]
     trials = {
-        (t["fault"], t["method"], t["learning_rate"], t["epochs"], t.get("feedback", usual), seed): a
+        (
+            t["fault"],
+            t["method"],
+            t["learning_rate"],
+            t["epochs"],
+            t.get("feedback", usual),
+            seed,
+        ): a
         for t in found["search"]
         for seed, a in zip(t.get("seeds", seeds), t["held_out"], strict=False)
     }

@@ -23,7 +23,7 @@ from toreqprop.bench.hardware.methods import (
     Method,
     final_split,
 )
-from toreqprop.bench.hardware.plan import Chosen, Plan, choose, refine, settings_of
+from toreqprop.bench.hardware.plan import Chosen, Gain, Plan, choose, gains, refine, settings_of
 from toreqprop.errors import DataUnavailableError, LostWorkError
 from toreqprop.evidence import Listener, Outcome, Record, Store, provenance, run_jobs
 from toreqprop.evidence.statistics import summarise
@@ -78,7 +78,8 @@ def run_sweep(
     second = plan.refinements(chosen)
     refined = done(second)
     _whole(refined)
-    chosen = refine(chosen, refined.records)
+    tried = gains(chosen, refined.records)
+    chosen = refine(chosen, tried)
     cells = done(plan.cells(chosen))
     trials = searched.records | refined.records
     made = provenance(command(plan), started)
@@ -87,7 +88,7 @@ def run_sweep(
     made["timing"] |= {"jobs": jobs, "reused_cells": reused}
     made["missing_trials"] = len({*first, *second}) - len(trials)
     made["missing_cells"] = plan.size - len(cells.records)
-    return sweep_report(plan, trials, cells.records, chosen, made)
+    return sweep_report(plan, trials, cells.records, chosen, tried, made)
 
 
 def _whole(outcome: Outcome[Cell]) -> None:
@@ -103,6 +104,7 @@ def sweep_report(
     trials: dict[Cell, Record],
     cells: dict[Cell, Record],
     chosen: Chosen,
+    tried: list[Gain],
     made: Report,
 ) -> Report:
     """Rows by fault, claims with verdicts, the search, and the key of every cell."""
@@ -120,6 +122,7 @@ def sweep_report(
         "claims": claims(plan.base.task, accuracies),
         "not_run": {c.label: r["not_run"] for c, r in cells.items() if "not_run" in r},
         "search": _searched(trials),
+        "second": [asdict(gain) for gain in tried],
         "keys": {c.label: r.get("key", c.key) for c, r in (trials | done).items()},
         "commits": {c.label: r.get("commit", made["commit"]) for c, r in (trials | done).items()},
     }
