@@ -750,6 +750,9 @@ BLOCKS = {
     "devices-mnist-settings": lambda: devices_settings("mnist"),
     "devices-second": lambda: devices_second("digits"),
     "devices-mnist-second": lambda: devices_second("mnist"),
+    "devices-rounding": lambda: of_devices(
+        "mnist_rounding", "sweep --task mnist", device_report.rounding_lines
+    ),
     "devices-map": devices_map,
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),

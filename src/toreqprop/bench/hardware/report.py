@@ -111,6 +111,19 @@ TUNED = "learning_rate", "epochs", "feedback"
 """Settings that a search may change."""
 
 
+def rounding_lines(found: Report) -> list[str]:
+    """Held-out accuracy of one seed as it is, and after changes of nothing but last bits."""
+    lines = ["| fault | method | as it is | last bits changed |", "|---|---|---|---|"]
+    by_cell: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for t in found["trials"]:
+        own = by_cell.setdefault((t["fault"], t["method"]), {})
+        own.setdefault(t["changed"], []).append(t["held_out"])
+    for (fault, method), own in by_cell.items():
+        moved = ", ".join(f"{value:.2f}" for value in own["all weights of the first layer"])
+        lines.append(f"| {fault} | {method} | {own['nothing'][0]:.2f} | {moved} |")
+    return lines
+
+
 def sentence(found: Report) -> str:
     """How the sweep was made."""
     sizes = "-".join(map(str, found["network"]))
