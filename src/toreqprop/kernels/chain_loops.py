@@ -159,20 +159,24 @@ def extrapolate(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _downhill(images, products, slot, i, state, up, falling, count, heat, bounds):  # type: ignore[no-untyped-def]
+def _downhill(  # type: ignore[no-untyped-def]
+    images, products, slot, i, state, up, falling, count, heat, strength, bounds
+):
     """How far to go on from a sample's image y along ``g = y − start`` and ``h = y − last image``.
 
-    To where the energy is smallest, in its quadratic approximation at y (conjugate gradients, with
-    passes as preconditioner): all that it needs are products upwards, which are known. What pulls
-    at y is ``γWᵀ(y − m)`` with the states m that the way up found above each layer, those of the
-    way down (``falling``), at the top the start. Along g alone where ``count`` is one. Returns both
-    factors, and whether they move y by no more than the pass did.
+    To where what pulls at the layers, linear in the way from y, is orthogonal to both in a norm
+    that weighs layers by ``heat``: with their temperatures it is where the energy is smallest
+    (conjugate gradients, with passes as preconditioner). All that it needs are products upwards,
+    which are known. What pulls at y is ``γWᵀ(y − m)`` with the states m that the way up found above
+    each layer, those of the way down (``falling``), at the top the start; γ is ``strength``. Along
+    g alone where ``count`` is one. Returns both factors, and whether they move y by no more than
+    the pass did.
     """
     layers, last = bounds.shape[0] - 1, slot if count < 2 else (slot + 1) % images.shape[0]
     image, rising = images[slot, i], products[slot, i]
     before = images[last, i] if count > 1 else state[i]
     risen = products[last, i] if count > 1 else up[i]
-    gg = gh = hh = ga = both = hc = pull = other = 0.0
+    gg = gh = hh = first = one_two = two_one = second = pull = other = 0.0
     for layer in range(layers):
         a, b, t = bounds[layer], bounds[layer + 1], heat[layer]
         y, x, q = image[a:b], state[i, a:b], before[a:b]
@@ -180,18 +184,23 @@ def _downhill(images, products, slot, i, state, up, falling, count, heat, bounds
         gg, gh, hh = gg + t * one, gh + t * mixed, hh + t * two
         if layer > 0:
             m = falling[i, a:b] if layer + 1 < layers else x
-            found = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
-            ga, both, hc = ga + t * found[0], both + t * found[1], hc + t * found[2]
-            pull, other = pull + t * found[3], other + t * found[4]
-    first, second = gg - 2 * ga, hh - 2 * hc
-    cross = gh - both
+            ga, gc, ha, hc, ae, ce = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
+            back = strength * heat[layer - 1]
+            first -= (t + back) * ga
+            one_two -= t * gc + back * ha
+            two_one -= t * ha + back * gc
+            second -= (t + back) * hc
+            pull += back * ae
+            other += back * ce
+    first, second = first + gg, second + hh
+    one_two, two_one = one_two + gh, two_one + gh
     one = two = 0.0
     if first > 0:
         one = pull / first
-        whole = first * second - cross * cross
+        whole = first * second - one_two * two_one
         if count > 1 and whole > 10 * np.finfo(image.dtype).eps * first * second:
-            one = (pull * second - other * cross) / whole
-            two = (other * first - pull * cross) / whole
+            one = (pull * second - other * one_two) / whole
+            two = (other * first - pull * two_one) / whole
     if not (abs(one) < _FARTHEST and abs(two) < _FARTHEST):
         one = two = 0.0
     return one, two, one * one * gg + 2 * one * two * gh + two * two * hh <= gg
@@ -221,8 +230,8 @@ def _inside(row):  # type: ignore[no-untyped-def]
 
 @compiled
 def advance(  # type: ignore[no-untyped-def]
-    images, products, slot, memory, state, up, falling, heat, bounds, constants, final, rows,
-    ledger, done, places,
+    images, products, slot, memory, state, up, falling, heat, strength, bounds, constants, final,
+    rows, ledger, done, places,
 ):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
@@ -261,7 +270,7 @@ def advance(  # type: ignore[no-untyped-def]
             own[4] = change
             own[3] = min(own[3] + 1, 2)
             one, two, near = _downhill(
-                images, products, slot, i, state, up, falling, int(own[3]), heat, bounds
+                images, products, slot, i, state, up, falling, int(own[3]), heat, strength, bounds
             )
         if done[i] and (not near or not (one != 0 or two != 0)):
             keep(image, bounds, int(own[0]), places)

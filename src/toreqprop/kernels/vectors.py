@@ -119,8 +119,8 @@ def _joints_step(builder: Any, given: Values, sums: Values) -> Values:
     (y, x, q), (wy, wx, wq), m = given[:3], given[3:6], given[6]
     g, h, e = builder.fsub(y, x), builder.fsub(y, q), builder.fsub(y, m)
     a, c = builder.fsub(wy, wx), builder.fsub(wy, wq)
-    cross = builder.fadd(builder.fmul(g, c), builder.fmul(h, a))
-    parts = [builder.fmul(g, a), cross, builder.fmul(h, c), builder.fmul(a, e), builder.fmul(c, e)]
+    pairs = ((g, a), (g, c), (h, a), (h, c), (a, e), (c, e))
+    parts = [builder.fmul(*pair) for pair in pairs]
     return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
 
 
@@ -129,7 +129,7 @@ SOFTEST = 1e-5
 
 _whole_product = _sums(1, _product_step)
 _whole_bends = _sums(3, _bends_step)
-_whole_joints = _sums(5, _joints_step)
+_whole_joints = _sums(6, _joints_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
@@ -176,20 +176,21 @@ def bends(y, x, q):  # type: ignore[no-untyped-def]
 
 @compiled
 def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
-    """``⟨g, a⟩``, ``⟨g, c⟩ + ⟨h, a⟩``, ``⟨h, c⟩``, ``⟨a, e⟩`` and ``⟨c, e⟩`` of ``g = y − x``,
+    """``⟨g, a⟩``, ``⟨g, c⟩``, ``⟨h, a⟩``, ``⟨h, c⟩``, ``⟨a, e⟩`` and ``⟨c, e⟩`` of ``g = y − x``,
     ``h = y − q``, ``a = wy − wx``, ``c = wy − wq``, ``e = y − m``."""
     count = y.shape[0]
     whole = count - count % LANES
-    ga, both, hc, ae, ce = _whole_joints((y, x, q, wy, wx, wq, m), whole)
+    ga, gc, ha, hc, ae, ce = _whole_joints((y, x, q, wy, wx, wq, m), whole)
     for j in range(whole, count):
         g, h, e = y[j] - x[j], y[j] - q[j], y[j] - m[j]
         a, c = wy[j] - wx[j], wy[j] - wq[j]
         ga += g * a
-        both += g * c + h * a
+        gc += g * c
+        ha += h * a
         hc += h * c
         ae += a * e
         ce += c * e
-    return float(ga), float(both), float(hc), float(ae), float(ce)
+    return float(ga), float(gc), float(ha), float(hc), float(ae), float(ce)
 
 
 @compiled
