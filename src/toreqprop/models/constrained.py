@@ -149,7 +149,7 @@ def weights_and_biases(layers: Iterable[nn.Module]) -> list[Tensor]:
             value = constraint(value)  # type: ignore[misc]
         waiting.append((len(found), last, value))
         bias: Any = layer._parameters["raw_bias"]
-        found += (value, layer.bias if bias is None or _more(layer) else bias)
+        found += (value, layer.bias if bias is None or _more(layer) else bias)  # type: ignore[arg-type]
     if not waiting:
         return found
     places, inside, outside = zip(*waiting, strict=True)
