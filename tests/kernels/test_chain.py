@@ -62,9 +62,36 @@ def test_compiled_passes_end_where_the_general_path_does(sizes, output, feedback
     for ours, theirs in zip(fast[1], general[1], strict=True):
         assert float((ours - theirs).norm()) <= 1e-6 * float(theirs.norm())
     assert all(solution.converged for solution in (*fast[2], *general[2]))
-    # The free phases are the same iteration, evaluation for evaluation.
-    assert abs(fast[2][0].steps - general[2][0].steps) <= 1
+    # Plain passes are the same iteration, evaluation for evaluation; conjugate ones take fewer than
+    # those whose residuals are mixed.
+    assert fast[2][0].steps <= general[2][0].steps + (memory == 0)
+    assert memory or fast[2][0].steps >= general[2][0].steps - 1
     assert float(fast[2][0].residual.max()) <= model.tol
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("feedback", [1.0, 0.1])
+def test_a_free_phase_ends_nearer_than_its_last_pass(feedback) -> None:
+    """What is found has a residual below the tolerance, measured on the network itself, and is
+    closer to the equilibrium than the image of the general path's last pass."""
+    model = _network([8, 40, 33, 21, 4], torch.float32, 2, feedback=feedback)
+    torch.manual_seed(0)
+    x = torch.randn(32, 8)
+    exact = model.double().equilibrium(x.double()).state
+    model.float()
+    model.tol = 2e-2
+    params = model.system_parameters()
+    drive = model.field.prepare(x, params)
+    errors = []
+    for kernel in ("auto", "torch"):
+        model.kernel = kernel
+        found = model.equilibrium(x)
+        image = model.field.activate(model.field.preactivation(found.state, drive, params))
+        for a, b in zip(image, found.state, strict=True):
+            assert float(((a - b).norm(dim=1) / a.norm(dim=1)).max()) <= model.tol
+        away = torch.cat([a - b for a, b in zip(found.state, exact, strict=True)], 1)
+        errors.append(float(away.norm()))
+    assert errors[0] < 0.8 * errors[1], errors
 
 
 def test_both_nudged_phases_satisfy_their_own_equations() -> None:

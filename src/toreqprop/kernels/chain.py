@@ -35,7 +35,7 @@ class Chain:
     """``s_l = tanh(W_l s_{l−1} + b_l + γ·W_{l+1}ᵀ s_{l+1})`` with the first layer's drive.
 
     ``weights`` and ``biases`` are those between layers, one less than there are layers; ``memory``
-    is how many past passes are extrapolated from.
+    is how many past passes may be extrapolated from: of a free phase one tells as much as all.
     """
 
     drive: Tensor
@@ -48,10 +48,11 @@ class Chain:
         """Passes down and up, each sample until none of its layers changes by more than ``tol``."""
         drive = self.drive
         begin = () if start is None else [s.detach().contiguous() for s in start]
-        found, residual = self._empty(), np.zeros(drive.shape[0])
+        widths, residual = self._widths(), np.zeros(drive.shape[0])
+        found = _empty(drive, widths)
         places = _at((*self.weights, *self.biases, *found, *begin))
         steps, good, finite, layer = phases.relax(
-            routine(drive.dtype), drive.numpy(), places, _bounds(self._widths()), self.feedback,
+            routine(drive.dtype), drive.numpy(), places, _bounds(widths), self.feedback,
             self.memory, _constants(tol, drive.dtype), max_steps, residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
@@ -74,11 +75,12 @@ class Chain:
         known = [s.contiguous() for s in free]
         forces = [known[0] if p is None else p[0].contiguous() for p in pushes]
         shares = np.array([0.0 if push is None else push[1] for push in pushes])
-        center, shift = self._empty(), self._empty()
+        widths = self._widths()
+        center, shift = _empty(drive, widths), _empty(drive, widths)
         residual, moved = np.zeros(drive.shape[0]), np.zeros((layers, 2))
         places = _at((*self.weights, *self.biases, *forces, *known, *center, *shift))
         halves, good, finite, layer, restless = phases.relax_pair(
-            routine(drive.dtype), drive.numpy(), places, shares, _bounds(self._widths()),
+            routine(drive.dtype), drive.numpy(), places, shares, _bounds(widths),
             self.feedback, self.memory, _constants(tol, drive.dtype), RECENTRED, max_steps,
             residual, moved,
         )  # fmt: skip
@@ -92,10 +94,11 @@ class Chain:
     def _widths(self) -> tuple[int, ...]:
         return (self.drive.shape[1], *[b.shape[0] for b in self.biases])
 
-    def _empty(self) -> State:
-        """Memory for all layers."""
-        batch, new = self.drive.shape[0], self.drive.new_empty
-        return tuple([new(batch, width) for width in self._widths()])
+
+def _empty(like: Tensor, widths: tuple[int, ...]) -> State:
+    """Memory for all layers."""
+    batch, new = like.shape[0], like.new_empty
+    return tuple([new(batch, width) for width in widths])
 
 
 def _at(tensors: Sequence[Tensor]) -> np.ndarray:

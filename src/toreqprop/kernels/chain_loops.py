@@ -13,7 +13,7 @@ import numpy as np
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy, _pair_image, tanh
 from toreqprop.kernels.products import numbers_at
-from toreqprop.kernels.vectors import dot, squares
+from toreqprop.kernels.vectors import bends, dot, joints, squares
 
 
 @compiled
@@ -159,19 +159,91 @@ def extrapolate(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _downhill(  # type: ignore[no-untyped-def]
+    images, products, slot, i, state, up, falling, count, heat, strength, bounds
+):
+    """How far to go on from a sample's image y along ``g = y − start`` and ``h = y − last image``.
+
+    To where what pulls at the layers, linear in the way from y, is orthogonal to both in a norm
+    that weighs layers by ``heat``: with their temperatures it is where the energy is smallest
+    (conjugate gradients, with passes as preconditioner). All that it needs are products upwards,
+    which are known. What pulls at y is ``γWᵀ(y − m)`` with the states m that the way up found above
+    each layer, those of the way down (``falling``), at the top the start; γ is ``strength``. Along
+    g alone where ``count`` is one. Returns both factors, and whether they move y by no more than
+    the pass did.
+    """
+    layers, last = bounds.shape[0] - 1, slot if count < 2 else (slot + 1) % images.shape[0]
+    image, rising = images[slot, i], products[slot, i]
+    before = images[last, i] if count > 1 else state[i]
+    risen = products[last, i] if count > 1 else up[i]
+    gg = gh = hh = first = one_two = two_one = second = pull = other = 0.0
+    for layer in range(layers):
+        a, b, t = bounds[layer], bounds[layer + 1], heat[layer]
+        y, x, q = image[a:b], state[i, a:b], before[a:b]
+        one, mixed, two = bends(y, x, q)
+        gg, gh, hh = gg + t * one, gh + t * mixed, hh + t * two
+        if layer > 0:
+            m = falling[i, a:b] if layer + 1 < layers else x
+            ga, gc, ha, hc, ae, ce = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
+            back = strength * heat[layer - 1]
+            first -= (t + back) * ga
+            one_two -= t * gc + back * ha
+            two_one -= t * ha + back * gc
+            second -= (t + back) * hc
+            pull += back * ae
+            other += back * ce
+    first, second = first + gg, second + hh
+    one_two, two_one = one_two + gh, two_one + gh
+    one = two = 0.0
+    if first > 0:
+        one = pull / first
+        whole = first * second - one_two * two_one
+        if count > 1 and whole > 10 * np.finfo(image.dtype).eps * first * second:
+            one = (pull * second - other * one_two) / whole
+            two = (other * first - pull * two_one) / whole
+    if not (abs(one) < _FARTHEST and abs(two) < _FARTHEST):
+        one = two = 0.0
+    return one, two, one * one * gg + 2 * one * two * gh + two * two * hh <= gg
+
+
+_FARTHEST = 1e3
+"""Factors beyond it are made of rounding."""
+
+
+@compiled
+def _go(image, start, before, one, two, out):  # type: ignore[no-untyped-def]
+    """``y + one·(y − start) + two·(y − before)``."""
+    near, far = out.dtype.type(one), out.dtype.type(two)
+    for j in range(out.shape[0]):
+        y = image[j]
+        out[j] = y + near * (y - start[j]) + far * (y - before[j])
+
+
+@compiled
+def _inside(row):  # type: ignore[no-untyped-def]
+    """Bring a row of tanh states back into their range."""
+    edge = row.dtype.type(1) - row.dtype.type(np.finfo(row.dtype).eps)
+    for j in range(row.shape[0]):
+        row[j] = edge if row[j] > edge else row[j]
+        row[j] = -edge if row[j] < -edge else row[j]
+
+
+@compiled
 def advance(  # type: ignore[no-untyped-def]
-    images, products, gaps, slot, state, up, heat, bounds, constants, final, rows, ledger, done,
-    places,
+    images, products, slot, memory, state, up, falling, heat, strength, bounds, constants, final,
+    rows, ledger, done, places,
 ):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
-    The residual of a sample is its largest change in a layer. Columns of ``ledger``: the sample's
-    place among all, its residual, the layer it is of, and those of `extrapolate`. Returns how many
-    samples go on, and whether all is finite.
+    The residual of a sample is its largest change in a layer. With ``memory`` the next start, and
+    what a sample that has converged ends with, is `_downhill` of the image. Columns of ``ledger``:
+    the sample's place among all, its residual, the layer it is of, how many passes it knows, none
+    after its residual has doubled, and that residual. Returns how many samples go on, and whether
+    all is finite.
     """
     tol, rounding, floor = constants[0], constants[1], constants[2]
-    layers, slots = bounds.shape[0] - 1, images.shape[0]
-    weights, table = np.zeros(slots), np.zeros((slots, slots))
+    layers = bounds.shape[0] - 1
+    last = (slot + 1) % images.shape[0]
     remaining, finite = 0, True
     for i in range(rows):
         if done[i]:
@@ -187,14 +259,30 @@ def advance(  # type: ignore[no-untyped-def]
         own[1], own[2] = change, where
         finite = finite and math.isfinite(change)
         done[i] = change <= tol
-        if done[i] or final or not finite:
+        if (final and not done[i]) or not finite:
             keep(image, bounds, int(own[0]), places)
             continue
-        remaining += 1
-        if layers > 1:
-            extrapolate(
-                images, products, gaps, slot, i, heat, bounds, own, table, weights, before, up[i]
+        remaining += not done[i]
+        one, two, near = 0.0, 0.0, True
+        if memory and layers > 1:
+            if not change <= 2 * own[4] and own[4] > 0:
+                own[3] = 0
+            own[4] = change
+            own[3] = min(own[3] + 1, 2)
+            one, two, near = _downhill(
+                images, products, slot, i, state, up, falling, int(own[3]), heat, strength, bounds
             )
+        if done[i] and (not near or not (one != 0 or two != 0)):
+            keep(image, bounds, int(own[0]), places)
+            continue
+        _go(image, before, images[last, i] if two != 0 else before, one, two, before)
+        if done[i]:
+            _inside(before)
+            keep(before, bounds, int(own[0]), places)
+            continue
+        a, known = bounds[1] if layers > 1 else bounds[layers], products[slot, i]
+        other = products[last, i] if two != 0 else up[i]
+        _go(known[a:], up[i, a:], other[a:], one, two, up[i, a:])
     if not finite:
         for i in range(rows):
             if not done[i]:

@@ -113,23 +113,21 @@ def relax(  # type: ignore[no-untyped-def]
     biases, of the states that are found, and of those it starts from; without any, from a way up.
 
     A pass writes its images and products into the slot of its turn. Without ``memory`` the next
-    starts there; with it, from the shares of the last few whose residuals cancel best (Anderson),
-    and products, being linear, are mixed alike. Returns passes, whether all samples have converged,
-    whether all is finite, and the layer with the largest residual.
+    starts there; with it, from where the energy is smallest along the last two changes
+    (`chain_loops.advance`); products, being linear, are mixed alike. Returns passes, whether all
+    samples have converged, whether all is finite, and the layer with the largest residual.
     """
     batch, total = drive.shape[0], bounds[-1]
-    top, slots, turn = bounds.shape[0] - 2, 1 + memory, 0
+    top, slots, turn = bounds.shape[0] - 2, 2 if memory else 1, 0
     weights, biases = given[:top], given[top : 2 * top]
     places, start = given[2 * top : 3 * top + 1], given[3 * top + 1 :]
     images = np.empty((slots, batch, total), drive.dtype)
     products = np.empty((slots, batch, total), drive.dtype)
-    gaps = np.empty((slots, batch if memory else 0, total), drive.dtype)
-    space = np.empty((3, batch, total), drive.dtype)
-    state, up, down = space[0], space[1], space[2]
+    space = np.empty((4, batch, total), drive.dtype)
+    state, up, down, falling = space[0], space[1], space[2], space[3]
     bias = _biases(biases, bounds, drive)
     ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
-    even = np.ones(top + 1)
-    heat = _temperatures(top, feedback)
+    even, heat = np.ones(top + 1), _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
         _copy(drive[i], up[i, : bounds[1]])
@@ -147,17 +145,16 @@ def relax(  # type: ignore[no-untyped-def]
             for slot in range(slots):
                 _pack(done, rows, images[slot])
                 _pack(done, rows, products[slot])
-                if memory:
-                    _pack(done, rows, gaps[slot])
             _pack(done, rows, state)
             _pack(done, rows, up)
             _pack(done, rows, ledger)
             rows = _packed(done, rows)
         new, rising = images[turn], products[turn]
         for layer in range(top - 1, -1, -1):
-            above = new if layer + 1 < top else state
+            above = falling if layer + 1 < top else state
             _fall(gemm, above, weights, bounds, layer, rows, down)
-            settle(up, down, bias, _place(bounds, layer), feedback, rows, new)
+            found = falling if layer else new
+            settle(up, down, bias, _place(bounds, layer), feedback, rows, found)
         for layer in range(1, top + 1):
             _rise(gemm, new, weights, bounds, layer, rows, rising)
             share = feedback if layer < top else 0.0
@@ -166,8 +163,8 @@ def relax(  # type: ignore[no-untyped-def]
             settle(up, down, bias, _place(bounds, 0), 0.0, rows, new)
         steps += 1
         remaining, finite = advance(
-            images, products, gaps, turn, state, up, even if steps < EVEN else heat, bounds,
-            constants, steps == max_steps, rows, ledger, done, places,
+            images, products, turn, memory, state, up, falling, even if steps < EVEN else heat,
+            feedback, bounds, constants, steps == max_steps, rows, ledger, done, places,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
         turn = (turn + 1) % slots

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import matrix_at, numbers_at, outer_product, routine
 
 
@@ -75,19 +76,25 @@ def _stack(gemm, places, widths, weight, heat):  # type: ignore[no-untyped-def]
 
 @compiled
 def _differences(gemm, center, shift, below, turned, weight, matrix, bias):  # type: ignore[no-untyped-def]
-    moved = np.empty_like(shift)
+    """With a shift at either end one product of twice as many rows: ``(p̃; p̄)ᵀ(q̄; q̃)``."""
+    rows = shift.shape[0]
+    ends = 2 if turned.shape[0] else 1
+    moved = np.empty((ends * rows, shift.shape[1]), shift.dtype)
     for j in range(bias.shape[0]):
         bias[j] = 0
-    for i in range(shift.shape[0]):
+    for i in range(rows):
         row, out, own = shift[i], moved[i], weight[i]
         for j in range(row.shape[0]):
             out[j] = own * row[j]
             bias[j] += out[j]
-    outer_product(gemm, moved, below, False, matrix)
-    if turned.shape[0]:
-        heated = np.empty_like(turned)
-        for i in range(turned.shape[0]):
-            row, out, own = turned[i], heated[i], weight[i]
-            for j in range(row.shape[0]):
-                out[j] = own * row[j]
-        outer_product(gemm, center, heated, True, matrix)
+    if ends == 1:
+        outer_product(gemm, moved, below, matrix)
+        return
+    beside = np.empty((2 * rows, below.shape[1]), below.dtype)
+    for i in range(rows):
+        _copy(center[i], moved[rows + i])
+        _copy(below[i], beside[i])
+        row, out, own = turned[i], beside[rows + i], weight[i]
+        for j in range(row.shape[0]):
+            out[j] = own * row[j]
+    outer_product(gemm, moved, beside, matrix)

@@ -112,8 +112,8 @@ def matrix_at(address, rows, columns, like):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def multiply(gemm, places, sizes, strides, turned, add=False):  # type: ignore[no-untyped-def]
-    """``C ← A·B``, or that added to C, of matrices in rows, at the three addresses ``places``.
+def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-def]
+    """``C ← A·B`` of matrices in rows, at the three addresses ``places``.
 
     ``sizes`` are the rows of C, the length of its sums and its columns; ``strides`` from one row to
     the next of A, B and C as they lie in memory; ``turned`` says of A and B whether what lies there
@@ -131,7 +131,7 @@ def multiply(gemm, places, sizes, strides, turned, add=False):  # type: ignore[n
         (
             letter + (1 if turned[1] else 0), letter + (1 if turned[0] else 0),
             first, first + 4, first + 8, one, right, first + 12, left, first + 16,
-            one if add else one + factors.itemsize, out, first + 20,
+            one + factors.itemsize, out, first + 20,
         ),
     )  # fmt: skip
 
@@ -156,8 +156,8 @@ def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-d
 
 
 @compiled
-def outer_product(gemm, left, right, add, out):  # type: ignore[no-untyped-def]
-    """``out ← leftᵀ·right``, or that added to it; rows are samples."""
+def outer_product(gemm, left, right, out):  # type: ignore[no-untyped-def]
+    """``out ← leftᵀ·right``; rows are samples."""
     (rows, height), width = left.shape, right.shape[1]
     places = left.ctypes.data, right.ctypes.data, out.ctypes.data
-    multiply(gemm, places, (height, rows, width), (height, width, width), (True, False), add)
+    multiply(gemm, places, (height, rows, width), (height, width, width), (True, False))

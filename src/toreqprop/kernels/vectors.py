@@ -103,7 +103,33 @@ def _peak_step(builder: Any, given: Values, sums: Values) -> Values:
     return [builder.select(builder.fcmp_ordered(">", size, sums[0]), size, sums[0])]
 
 
+def _bends_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, q = given
+    g, h = builder.fsub(y, x), builder.fsub(y, q)
+    stiff = builder.fsub(ir.Constant(y.type, [1 + SOFTEST] * LANES), builder.fmul(y, y))
+    bent = builder.fdiv(g, stiff)
+    return [
+        builder.fadd(sums[0], builder.fmul(bent, g)),
+        builder.fadd(sums[1], builder.fmul(bent, h)),
+        builder.fadd(sums[2], builder.fmul(builder.fdiv(h, stiff), h)),
+    ]
+
+
+def _joints_step(builder: Any, given: Values, sums: Values) -> Values:
+    (y, x, q), (wy, wx, wq), m = given[:3], given[3:6], given[6]
+    g, h, e = builder.fsub(y, x), builder.fsub(y, q), builder.fsub(y, m)
+    a, c = builder.fsub(wy, wx), builder.fsub(wy, wq)
+    pairs = ((g, a), (g, c), (h, a), (h, c), (a, e), (c, e))
+    parts = [builder.fmul(*pair) for pair in pairs]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
+SOFTEST = 1e-5
+"""Added to the slope ``1 − y²`` of a saturated neuron, which is zero in float32."""
+
 _whole_product = _sums(1, _product_step)
+_whole_bends = _sums(3, _bends_step)
+_whole_joints = _sums(6, _joints_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
@@ -130,6 +156,41 @@ def squares(a, b):  # type: ignore[no-untyped-def]
         distance += change * change
         size += a[j] * a[j]
     return float(distance), float(size)
+
+
+@compiled
+def bends(y, x, q):  # type: ignore[no-untyped-def]
+    """``⟨g, g/σ'⟩``, ``⟨g, h/σ'⟩`` and ``⟨h, h/σ'⟩`` of ``g = y − x``, ``h = y − q``, with the
+    slope ``σ' = 1 − y²`` of tanh units."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    first, mixed, second = _whole_bends((y, x, q), whole)
+    for j in range(whole, count):
+        g, h = y[j] - x[j], y[j] - q[j]
+        stiff = y.dtype.type(1 + SOFTEST) - y[j] * y[j]
+        first += g / stiff * g
+        mixed += g / stiff * h
+        second += h / stiff * h
+    return float(first), float(mixed), float(second)
+
+
+@compiled
+def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
+    """``⟨g, a⟩``, ``⟨g, c⟩``, ``⟨h, a⟩``, ``⟨h, c⟩``, ``⟨a, e⟩`` and ``⟨c, e⟩`` of ``g = y − x``,
+    ``h = y − q``, ``a = wy − wx``, ``c = wy − wq``, ``e = y − m``."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    ga, gc, ha, hc, ae, ce = _whole_joints((y, x, q, wy, wx, wq, m), whole)
+    for j in range(whole, count):
+        g, h, e = y[j] - x[j], y[j] - q[j], y[j] - m[j]
+        a, c = wy[j] - wx[j], wy[j] - wq[j]
+        ga += g * a
+        gc += g * c
+        ha += h * a
+        hc += h * c
+        ae += a * e
+        ce += c * e
+    return float(ga), float(gc), float(ha), float(hc), float(ae), float(ce)
 
 
 @compiled

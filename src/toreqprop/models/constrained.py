@@ -148,7 +148,8 @@ def weights_and_biases(layers: Iterable[nn.Module]) -> list[Tensor]:
         for constraint in before:
             value = constraint(value)  # type: ignore[misc]
         waiting.append((len(found), last, value))
-        found += (value, layer.bias)  # type: ignore[arg-type]
+        bias: Any = layer._parameters["raw_bias"]
+        found += (value, layer.bias if bias is None or _more(layer) else bias)  # type: ignore[arg-type]
     if not waiting:
         return found
     places, inside, outside = zip(*waiting, strict=True)
@@ -157,6 +158,11 @@ def weights_and_biases(layers: Iterable[nn.Module]) -> list[Tensor]:
     for place, value in zip(places, within, strict=True):
         found[place] = value
     return found
+
+
+def _more(layer: nn.Module) -> bool:
+    """Whether the bias has constraints of its own."""
+    return bool(layer._modules["bias_constraints"]._modules)  # type: ignore[union-attr]
 
 
 def _is_watched(module: nn.Module) -> bool:

@@ -161,12 +161,14 @@ class HopfieldMLP(EquilibriumModel):
         return tuple(weights_and_biases(self.layers))
 
     def readout_from(self, state: State) -> Tensor:
-        if self.readout is None:
+        readout: nn.Linear | None = self.readout  # a module takes its time to give a part of it
+        if readout is None:
             return state[-1]
-        return self.readout(state[-1] if self.gain == 1 else self.gain * state[-1])
+        return readout(state[-1] if self.gain == 1 else self.gain * state[-1])
 
     def check_input(self, x: Tensor) -> None:
-        first: Any = self.layers._modules["0"]  # the list itself takes ten times as long
+        layers: Any = self._modules["layers"]
+        first = layers._modules["0"]  # the list itself takes ten times as long
         check_batch(x, self.sizes[0], first.weight.dtype)
 
     @classmethod
