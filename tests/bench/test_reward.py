@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from toreqprop.bench.reward.ppo import Batch, Recipe, policy_loss, train
 from toreqprop.bench.reward.verdict import judged_runs
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Listener
+from toreqprop.evidence.study import KEPT
 from toreqprop.gradients import CenteredEP, ImplicitGradient
 from toreqprop.models import EquilibriumModel
 
@@ -142,8 +144,8 @@ class _StopsAfterOne(Listener[Any]):
 def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(**options: Any) -> dict[str, Any]:
         return study.run_reward(
-            tmp_path, tasks=["cartpole"], methods=["ep", "same-depth"], seeds=1, updates=2,
-            **options,
+            tmp_path, tasks=["cartpole"], methods=["ep", "same-depth"], seeds=1,
+            **{"updates": 2, **options},
         )  # fmt: skip
 
     rates = tmp_path / "rates.json"
@@ -162,12 +164,40 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(trial, "trained", lambda **_: pytest.fail("trained again"))
     assert run()["runs"] == found["runs"]
     ep = found["runs"][0]
-    assert len(ep["certificates"]) == 2
+    assert len(ep["certificates"]) == 3  # at first, amid, at the end
     assert min(ep["norm"]) > 0.8
     assert all(count > 1 for count in ep["steps"].values())
     for lines in (report.table_lines, report.gap_lines, report.relaxation_lines):
         assert len(lines(found)) > 2
     report.curves_figure(found)
+    shutil.rmtree(tmp_path / KEPT)
+    monkeypatch.setattr(trial, "at_random", trial.trained)
+    kept = run(keep=True)
+    assert kept["runs"] == found["runs"]
+    assert [each["commit"] for each in kept["carried"]] == 3 * [found["commit"]]
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        run(keep=True, updates=3)  # settings that the file does not have
+
+
+def test_a_search_of_one_task_leaves_the_other_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = tmp_path / "rates.json"
+
+    def search(late: float, **options: Any) -> dict[str, Any]:
+        curve = {"steps": [8, 16], "episodes": [1, 1], "mean_return": [late, late]}
+        monkeypatch.setattr(
+            trial, "trained", lambda **given: {"curve": curve, "mean_return": given["seed"]}
+        )
+        return study.run_search(tmp_path, rates=rates, fresh=True, **options)
+
+    both = search(1.0)
+    found = search(2.0, tasks=["cartpole"])
+    assert not both["carried"]
+    assert {t["task"]: t["second_half"] for t in found["trials"]} == {"cartpole": 2, "acrobot": 1}
+    assert len(found["trials"]) == len(both["trials"])
+    assert [each["commit"] for each in found["carried"]] == 18 * [both["commit"]]
+    assert found["chosen"] == json.loads(rates.read_text()) == both["chosen"]
 
 
 def test_seeds_of_the_search_give_no_results(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def gap_lines(found: Report) -> list[str]:
 def relaxation_lines(found: Report) -> list[str]:
     """What was recurrent about the looped networks, and how good their gradients were."""
     lines = [
-        "| task | policy | least norm at first, at the end | contraction at the states visited "
-        "| steps in the last update | smallest cosine at first, at the end | certified "
+        "| task | policy | least norm at first, at the end "
+        "| contraction at first, amid, at the end | steps in the last update "
+        "| smallest cosine at first, amid, at the end | certified "
         "| did not settle |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -62,8 +63,8 @@ def relaxation_lines(found: Report) -> list[str]:
             continue
         steps = " + ".join(f"{count:.1f} {phase}" for phase, count in row["steps"].items())
         lines.append(
-            f"| {row['task']} | {NAMES[row['method']]} | {_two(row['norm'], 3)} "
-            f"| {_two(row['contraction'], 2)} | {steps} | {_two(row['cosine'], 4)} "
+            f"| {row['task']} | {NAMES[row['method']]} | {_listed(row['norm'], 3)} "
+            f"| {_listed(row['contraction'], 2)} | {steps} | {_listed(row['cosine'], 4)} "
             f"| {row['certified']} of {row['seeds']} "
             f"| {row['unsettled']} of {row['relaxations']:,} |"
         )
@@ -137,7 +138,7 @@ def _filled(means: list[float | None]) -> list[float]:
     return found
 
 
-def _two(values: list[float], digits: int) -> str:
+def _listed(values: list[float], digits: int) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 

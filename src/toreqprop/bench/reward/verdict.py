@@ -7,7 +7,7 @@ For each task, EP's mean greedy return and that of each plain network, paired by
 2. EP is as good: two one-sided tests find it within `MARGIN` of that way of the plain network's
    (adjusted by Holm over all comparisons), or a paired t-test finds it better;
 3. the network recurs: the least true norm, at first and at the end, is at least `LEAST_NORM`;
-4. every certificate passes, at first and at the end, at the policy's own β.
+4. every certificate passes, at first, amid and at the end, at the policy's own β.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
         found |= {
             "norm": [min(run["norm"][k] for run in own) for k in (0, 1)],
             "steps": {name: mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
-            "cosine": [min(proof[k]["cosine"] for proof in proofs) for k in (0, 1)],
-            "contraction": [mean([proof[k]["contraction"] for proof in proofs]) for k in (0, 1)],
+            "cosine": [min(p["cosine"] for p in each) for each in zip(*proofs, strict=True)],
+            "contraction": [
+                mean([p["contraction"] for p in each]) for each in zip(*proofs, strict=True)
+            ],
             "certified": sum(all(p["ok"] for p in proof) for proof in proofs),
             "unsettled": sum(run["unsettled"] for run in own),
             "relaxations": sum(run["relaxations"] for run in own),
