@@ -222,8 +222,8 @@ def runs(ep: list[float], plain: list[float], **changed: Any) -> list[dict[str, 
     proof = {"ok": True, "cosine": 1.0, "contraction": 0.8}
     for seed in range(10):
         common = {
-            "task": "cartpole", "seed": seed, "parameters": 9, "curve": {"steps": [8]},
-            "timing": {"cpu_seconds": 1.0},
+            "task": "cartpole", "seed": seed, "parameters": 9, "timing": {"cpu_seconds": 1.0},
+            "curve": {"steps": [8], "episodes": [1], "mean_return": [9.0 + seed]},
         }  # fmt: skip
         looped = {
             "norm": [0.87, 0.87], "steps": {"free": 9.0}, "certificates": [proof, proof],

@@ -17,18 +17,20 @@ def table_lines(found: Report) -> list[str]:
     """One row for each task and network."""
     lines = [
         "| task | policy | parameters | environment steps | greedy return, 95 % interval "
-        "| worst seed | seeds at the goal | processor time |",
-        "|---|---|---|---|---|---|---|---|",
+        "| worst seed | seeds at the goal | second half of training | processor time |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found["summaries"]:
         trained = row["method"] != "random"
         size = f"{row['parameters']:,}" if trained else "–"
         steps = f"{row['environment_steps']:,}" if trained else "–"
+        late = interval(row["second_half"], 1) if trained else "–"
         spent = f"{row['timing']['cpu_seconds']:.1f} s" if trained else "–"
         goal = f"{row['reached_goal']} of {row['seeds']} (≥ {found['goals'][row['task']]:g})"
         lines.append(
             f"| {row['task']} | {NAMES[row['method']]} | {size} | {steps} "
-            f"| {interval(row['return'], 1)} | {row['worst_seed']:.1f} | {goal} | {spent} |"
+            f"| {interval(row['return'], 1)} | {row['worst_seed']:.1f} | {goal} | {late} "
+            f"| {spent} |"
         )
     return lines
 

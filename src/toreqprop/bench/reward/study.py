@@ -13,7 +13,7 @@ from toreqprop.atomic import write_atomically
 from toreqprop.bench.reward.policies import BETA, EP, IMPLICIT, METHODS, TOLERANCE
 from toreqprop.bench.reward.ppo import Recipe
 from toreqprop.bench.reward.trial import ENVIRONMENTS
-from toreqprop.bench.reward.verdict import judged_runs
+from toreqprop.bench.reward.verdict import judged_runs, second_half
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Listener, Measurement, run_study
 
@@ -211,23 +211,6 @@ def run_search(
     )
     write_atomically(rates, json.dumps(found["chosen"], indent=1) + "\n")
     return found
-
-
-def second_half(curve: dict[str, list[Any]]) -> float:
-    """Mean return of the episodes that ended in the second half of a training; of all of them
-    where none did."""
-    pairs = [
-        (count, mean)
-        for count, mean in zip(curve["episodes"], curve["mean_return"], strict=True)
-        if count
-    ]
-    half = len(curve["steps"]) // 2
-    late = [p for p in zip(curve["episodes"][half:], curve["mean_return"][half:], strict=True)
-            if p[0]]  # fmt: skip
-    counted = late or pairs
-    if not counted:
-        raise InvalidInputError("No episode ended: train longer.")
-    return sum(n * mean for n, mean in counted) / sum(n for n, _ in counted)
 
 
 def choose(trials: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from toreqprop.bench.reward.trial import ENVIRONMENTS
+from toreqprop.errors import InvalidInputError
 from toreqprop.evidence.checked import check, mean, verdict
 from toreqprop.evidence.statistics import SIGNIFICANCE, compare, exceeds, holm, summarise
 
@@ -76,6 +77,7 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
     found |= {
         "parameters": own[0]["parameters"],
         "environment_steps": own[0]["curve"]["steps"][-1],
+        "second_half": asdict(summarise([second_half(run["curve"]) for run in own])),
         "timing": {"cpu_seconds": mean([run["timing"]["cpu_seconds"] for run in own])},
     }
     if own[0]["norm"] is not None:
@@ -92,6 +94,23 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
             "relaxations": sum(run["relaxations"] for run in own),
         }
     return found
+
+
+def second_half(curve: dict[str, list[Any]]) -> float:
+    """Mean return of the episodes that ended in the second half of a training; of all of them
+    where none did."""
+    pairs = [
+        (count, mean)
+        for count, mean in zip(curve["episodes"], curve["mean_return"], strict=True)
+        if count
+    ]
+    half = len(curve["steps"]) // 2
+    late = [p for p in zip(curve["episodes"][half:], curve["mean_return"][half:], strict=True)
+            if p[0]]  # fmt: skip
+    counted = late or pairs
+    if not counted:
+        raise InvalidInputError("No episode ended: train longer.")
+    return sum(n * mean for n, mean in counted) / sum(n for n, _ in counted)
 
 
 def _comparisons(runs: Sequence[Run]) -> list[dict[str, Any]]:
