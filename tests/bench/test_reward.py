@@ -18,8 +18,9 @@ from torch import Tensor
 from toreqprop.bench.reward import report, study, trial
 from toreqprop.bench.reward.collecting import Collector, advantages, training_seeds
 from toreqprop.bench.reward.policies import RADIUS, build, recurrent_norm
-from toreqprop.bench.reward.ppo import Batch, Recipe, policy_loss, train
+from toreqprop.bench.reward.ppo import Batch, Recipe, beyond, policy_loss, train
 from toreqprop.bench.reward.verdict import judged_runs
+from toreqprop.certificate.estimate import in_double
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Listener
 from toreqprop.evidence.study import KEPT
@@ -132,6 +133,50 @@ def test_the_policy_gradient_of_ep_is_the_implicit_one() -> None:
     assert not trial.certified(model, batch, SMALL)["ok"]
 
 
+def test_a_ratio_at_the_clip_is_on_the_side_the_policy_is_on() -> None:
+    """Between the policy's own probability and the exact one, with a large advantage."""
+    torch.manual_seed(0)
+    model = build("ep", 6, 32, 3, seed=0)
+    assert isinstance(model, EquilibriumModel)
+    seen, action = torch.randn(128, 6), torch.randint(0, 3, (128,))
+    exact = in_double(model, 1e-12, 5000)
+    with torch.no_grad():
+        model.readout.weight.mul_(100)  # type: ignore[union-attr, operator]
+        exact.readout.weight.mul_(100)  # type: ignore[union-attr, operator]
+        one, two = (
+            m(x).log_softmax(-1).double().gather(1, action[:, None])[:, 0]
+            for m, x in ((model, seen), (exact, seen.double()))
+        )
+    before = one.clone()
+    worst = int((one - two).abs().argmax())
+    before[worst] = 0.5 * (one + two)[worst] - torch.tensor(SMALL.clip).double().neg().log1p()
+    advantage = torch.randn(128)
+    advantage[worst] = -100.0
+    batch = Batch(seen, action, before.float(), advantage, torch.zeros(128))
+    with torch.no_grad():
+        sides = [bool(beyond(m(x), batch, SMALL.clip)[worst]) for m, x in (
+            (model, seen), (exact, seen.double())
+        )]  # fmt: skip
+    assert sides[0] != sides[1]
+    assert trial.certified(model, batch, SMALL)["ok"]
+
+
+def test_what_is_certified_has_the_slope_of_the_loss() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(64, 3, requires_grad=True)
+    batch = Batch(
+        torch.zeros(64, 1), torch.randint(0, 3, (64,)), torch.randn(64) - 1.5, torch.randn(64),
+        torch.zeros(64),
+    )  # fmt: skip
+    far = beyond(logits, batch, 0.2)
+    assert 5 < int(far.sum()) < 59
+    counted = replace(batch, advantage=~far * batch.advantage)
+    found = torch.autograd.grad(policy_loss(logits, counted, float("inf"), 0.01), logits)[0]
+    torch.testing.assert_close(
+        found, torch.autograd.grad(policy_loss(logits, batch, 0.2, 0.01), logits)[0]
+    )
+
+
 class _StoppedError(Exception):
     pass
 
@@ -170,6 +215,7 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     for lines in (report.table_lines, report.gap_lines, report.relaxation_lines):
         assert len(lines(found)) > 2
     report.curves_figure(found)
+    assert not run(keep=True)["carried"]  # what this code has made comes first
     shutil.rmtree(tmp_path / KEPT)
     monkeypatch.setattr(trial, "at_random", trial.trained)
     kept = run(keep=True)

@@ -15,7 +15,8 @@ from toreqprop.bench.reward.ppo import Recipe
 from toreqprop.bench.reward.trial import ENVIRONMENTS
 from toreqprop.bench.reward.verdict import judged_runs, second_half
 from toreqprop.errors import InvalidInputError
-from toreqprop.evidence import Listener, Measurement, run_study
+from toreqprop.evidence import Listener, Measurement, Store, run_study
+from toreqprop.evidence.study import KEPT
 
 TASKS = tuple(ENVIRONMENTS)
 STUDIED = ("ep", "same-size", "same-depth")
@@ -95,8 +96,8 @@ def run_reward(
 
     Stopped at any time, the next call goes on from there. ``updates`` makes trainings shorter than
     the study's. With ``keep`` the trainings of the file that is there count as done if their
-    settings are these, whatever code made them: they are listed as ``carried``, each with its
-    commit.
+    settings are these, whatever code made them, unless this code has made them too: they are listed
+    as ``carried``, each with its commit.
 
     Raises:
         InvalidInputError: an unknown task or method, or seeds that the search had.
@@ -116,7 +117,8 @@ def run_reward(
     words += ["--keep"] * keep
     path = folder / f"{stem}.json"
     wanted = measurements(tasks, methods, chosen, updates)
-    earlier = _finished(path, wanted) if keep else {}
+    store = Store(folder / KEPT)
+    earlier = _finished(path, [j for j in wanted if store.load(j) is None]) if keep else {}
     jobs = [job for job in wanted if job.label not in earlier]
 
     def assemble(measured: list[dict[str, Any]]) -> dict[str, Any]:

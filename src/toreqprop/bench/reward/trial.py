@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop.bench.reward.policies import build, greedy, recurrent_norm, value_network
-from toreqprop.bench.reward.ppo import Batch, Recipe, Update, policy_loss, train
+from toreqprop.bench.reward.ppo import Batch, Recipe, Update, beyond, policy_loss, train
 from toreqprop.certificate import certify
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumModel
@@ -157,14 +157,22 @@ class _Watched:
 
 def certified(model: EquilibriumModel, batch: Batch, recipe: Recipe) -> dict[str, Any]:
     """The certificate of the policy's own gradient, at its own β, on states it visited: of the loss
-    that is learnt from, ratios beyond the clip included."""
+    that is learnt from.
+
+    Which samples are beyond the clip is decided once, by the policy as it acts: where a ratio is at
+    the clip to the tolerance, the loss has a kink, and the exact gradient would be of its other
+    side.
+    """
     batch = batch.rows(torch.arange(min(CERTIFIED, len(batch.action))))
+    with torch.no_grad():
+        within = ~beyond(model(batch.observation), batch, recipe.clip)
 
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         at = Batch(batch.observation, y[:, 0].long(), y[:, 1], y[:, 2], y[:, 2])
-        return policy_loss(logits, at, recipe.clip, recipe.entropy)
+        return policy_loss(logits, at, float("inf"), recipe.entropy)
 
-    y = torch.stack([batch.action.float(), batch.log_probability, batch.advantage], 1)
+    counted = within * batch.advantage
+    y = torch.stack([batch.action.float(), batch.log_probability, counted], 1)
     found = certify(model, batch.observation, y, loss=loss)
     ratios = [tensor.norm_ratio for tensor in found.tensors]
     return {
