@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import notebooks
-import result_tables as tables
 from mkdocs.structure.files import File, Files
+from result_tables import benchmark, speed, verification
+from result_tables.sources import BENCHMARK, RESULTS, ROOT, load
 
 from toreqprop.bench.reports import page as benchmark_html
 from toreqprop.bench.reports import render as render_benchmark
@@ -21,7 +22,6 @@ from toreqprop.play.page import shipped_data
 from toreqprop.verify.report_files import page as verification_html
 from toreqprop.verify.report_files import render as render_verification
 
-ROOT, RESULTS = tables.ROOT, tables.RESULTS
 QUICK, FULL = (f"verification/{level}/verification.json" for level in ("quick", "full"))
 """Reports of what `toreqprop verify` does unasked, and of five seeds."""
 
@@ -36,7 +36,7 @@ STATIC = (
 
 
 def benchmark_page() -> str:
-    page = render_benchmark("benchmark.md.j2", tables.load(tables.BENCHMARK))
+    page = render_benchmark("benchmark.md.j2", load(BENCHMARK))
     page = page.replace("](../../../docs/estimators.md)", "](../estimators.md)")
     return page + elsewhere("benchmark")
 
@@ -52,12 +52,12 @@ def verification_page() -> str:
 
 def verification_of(name: str) -> str:
     """The page of one report."""
-    return render_verification("notebook.md.j2", tables.load(name))
+    return render_verification("notebook.md.j2", load(name))
 
 
 def outcome(name: str) -> str:
     """How many tracks ran, and how they came out."""
-    found = tables.load(name)["overall"]
+    found = load(name)["overall"]
     counts = ", ".join(f"{n} {status}" for status, n in found["counts"].items() if n)
     return f"{found['verified']} tracks ran: {counts}."
 
@@ -70,13 +70,13 @@ def overview_page() -> str:
         "",
         "## Accuracy next to backpropagation",
         "",
-        *tables.insights(),
+        *benchmark.insights(),
         "",
-        *tables.accuracy_table(),
+        *benchmark.accuracy_table(),
         "",
         "[Full report](benchmark.md).",
         "",
-        *tables.no_nudge_sentence(),
+        *benchmark.no_nudge_sentence(),
         "",
         "## Verification",
         "",
@@ -88,11 +88,11 @@ def overview_page() -> str:
         "",
         "Processor time of a training step over that of others:",
         "",
-        *tables.speed_overview_table(),
+        *speed.speed_overview_table(),
         "",
         "[Speed and memory](speed.md).",
         "",
-        *tables.conditions(),
+        *benchmark.conditions(),
         "",
     ]
     return "\n".join(parts)
@@ -105,23 +105,23 @@ def speed_page() -> str:
         "Median processor time of one training step (Adam, cross-entropy) over that of others, all "
         "interleaved in one run of `toreqprop speed`. Networks that hardly recur:",
         "",
-        *tables.speed_table(),
+        *speed.speed_table(),
         "",
         "Networks whose couplings are at their bounds:",
         "",
-        *tables.speed_at_bounds_table(),
+        *speed.speed_at_bounds_table(),
         "",
         "Whole trainings, by `toreqprop speed --training`:",
         "",
-        *tables.speed_training_table(),
+        *speed.speed_training_table(),
         "",
         "Peak memory of one training step, one process for each point, by `toreqprop memory`:",
         "",
-        *tables.memory_table(),
+        *speed.memory_table(),
         "",
         "![Peak memory](memory.svg)",
         "",
-        *tables.conditions(),
+        *benchmark.conditions(),
         "",
     ]
     return "\n".join(parts)
@@ -136,35 +136,35 @@ def deep_page() -> str:
         "One training step next to that of the feed-forward network of the same sizes, couplings "
         "at their bounds, by `toreqprop speed`; [accuracy against depth](../depth.md):",
         "",
-        *tables.speed_at_bounds_table(),
+        *speed.speed_at_bounds_table(),
         "",
         "## Convolutional: `HopfieldConvNet`",
         "",
         "All 60,000 images, both networks with the same layers, one seed; `toreqprop "
         "convolutional` makes it again:",
         "",
-        *tables.convolutional_table(),
+        *speed.convolutional_table(),
         "",
         "## Transformer",
         "",
-        f"By `{tables.transformer_track()[1]}`, [with comparisons and certificates]"
+        f"By `{verification.transformer_track()[1]}`, [with comparisons and certificates]"
         "(verification-full.md).",
         "",
-        *tables.transformer_table(),
+        *verification.transformer_table(),
         "",
     ]
     return "\n".join(parts)
 
 
 def sklearn_page() -> str:
-    found = tables.load("sklearn.json")
+    found = load("sklearn.json")
     parts = [
         "# Next to scikit-learn",
         "",
         f"`EqPropClassifier` and `EqPropRegressor` next to `MLPClassifier` and `MLPRegressor`, all "
         f"at their defaults, by `{found['command']}`. {found['protocol']}.",
         "",
-        *tables.sklearn_table(),
+        *benchmark.sklearn_table(),
         "",
     ]
     return "\n".join(parts)
@@ -201,10 +201,10 @@ LINKS = {
 
 
 BUILT: dict[str, Callable[[], str]] = {
-    "results/benchmark-report.html": lambda: benchmark_html(tables.load(tables.BENCHMARK)),
-    "results/verification-report.html": lambda: verification_html(tables.load(QUICK)),
-    "results/verification-full-report.html": lambda: verification_html(tables.load(FULL)),
-    "results/benchmark.json": lambda: (RESULTS / tables.BENCHMARK).read_text(),
+    "results/benchmark-report.html": lambda: benchmark_html(load(BENCHMARK)),
+    "results/verification-report.html": lambda: verification_html(load(QUICK)),
+    "results/verification-full-report.html": lambda: verification_html(load(FULL)),
+    "results/benchmark.json": lambda: (RESULTS / BENCHMARK).read_text(),
     "results/verification.json": lambda: (RESULTS / QUICK).read_text(),
     "results/verification-full.json": lambda: (RESULTS / FULL).read_text(),
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import sys
 
-from result_tables import BLOCKS, ROOT
+from result_tables import BLOCKS
+from result_tables.sources import ROOT
 
 MARKED = re.compile(
     r"(<!-- result (?P<name>[\w-]+): begin -->\n).*?(<!-- result (?P=name): end -->)", re.DOTALL

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from result_tables import BENCHMARK, load, percent, verdict
+from result_tables.benchmark import percent, verdict
+from result_tables.sources import BENCHMARK, load
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"

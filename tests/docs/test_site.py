@@ -22,7 +22,7 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_pages_are_rendered_from_the_measurements(hooks: ModuleType) -> None:
     texts = {uri: page() for uri, page in hooks.PAGES.items()}
-    report = json.loads((ROOT / "results" / hooks.tables.BENCHMARK).read_text())
+    report = json.loads((ROOT / "results" / hooks.BENCHMARK).read_text())
     for row in report["rows"]:
         shown = f"{row['arms']['ep']['accuracy']['mean']:.2f}"
         assert shown in texts["results/index.md"]
@@ -49,7 +49,7 @@ def test_no_file_of_results_takes_a_page_s_place(hooks: ModuleType) -> None:
 def test_the_first_page_is_one_click_from_the_page_to_play_with(hooks: ModuleType) -> None:
     first = (ROOT / "docs" / "index.md").read_text()
     assert first.count(f'href="{hooks.PLAY}') >= 2  # the button, and the strip
-    table = hooks.tables.BLOCKS["front-tasks"]()
+    table = hooks.benchmark.BLOCKS["front-tasks"]()
     assert "\n".join(table) in first
     rows = [line for line in table if re.search(r"\([+−]\d+\.\d\d … [+−]\d+\.\d\d\)", line)]
     assert len(rows) == 5  # every task, with its interval
@@ -81,7 +81,7 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> 
 
 
 def test_the_verification_s_pages_speak_of_bars_where_they_have_some(hooks: ModuleType) -> None:
-    without = hooks.tables.load(hooks.FULL)
+    without = hooks.load(hooks.FULL)
     for track in without["tracks"]:
         track.pop("nearest")
         for check in track["checks"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from toreqprop import checkpoint
 from toreqprop.bench.hardware import budget_grid, claims, methods, plan, report
 from toreqprop.bench.hardware.cell import Cell
 from toreqprop.bench.hardware.energy import Costs, digital_backprop, evaluations, on_chip
-from toreqprop.bench.hardware.faults import FAULTS, MAP, named
+from toreqprop.bench.hardware.faults import FAULTS, MAP, TWO_BITS, Fault, named
 from toreqprop.bench.hardware.feed_forward import FeedForward
 from toreqprop.bench.hardware.kept import kept_records
 from toreqprop.bench.hardware.methods import Recipe, final_split, validation_split
@@ -189,6 +189,8 @@ def test_a_kept_report_is_joined_by_what_it_lacks(
     other = {**kept, "rows": [{**kept["rows"][0], "settings": {"in situ": [0.07, 1]}}]}
     cells = plan_of.cells({("stuck weights 20 %", "in situ"): tiny})
     assert kept_records(other, plan_of, cells) == {}
+    weaker = [replace(c, recipe=replace(tiny, feedback=0.5)) for c in cells]
+    assert kept_records(kept, plan_of, weaker) == {}
     with pytest.raises(InvalidInputError, match="another recipe"):
         kept_records({**kept, "recipe": {**kept["recipe"], "hidden": 7}}, plan_of, cells)
 
@@ -238,6 +240,61 @@ def test_every_method_is_searched_alike_and_before_it_is_tested() -> None:
         for method in methods.METHODS:
             chips = {c.seed for c in cells if (c.fault, c.method) == (fault, method)}
             assert len(chips) >= (10 if fault.claimed and method != "frozen" else 1)
+
+
+def test_other_settings_are_taken_only_where_held_out_seeds_show_a_gain() -> None:
+    """The second search: every method alike, on seeds of no result, changed by the interval."""
+    whole = plan.Plan(methods.RECIPES["mnist"])
+    first = plan.choose({c: {"accuracy": 90.0} for c in whole.trials()})
+    second = whole.refinements(first)
+    open_faults = {name for task, name in plan.SECOND if task == "mnist"}
+    assert {c.fault.name for c in second} == open_faults
+    for method in plan.SEARCHED:
+        tried = {(c.fault, c.recipe.feedback, c.seed) for c in second if c.method == method}
+        assert len(tried) == len(second) / len(plan.SEARCHED)
+        assert len({seed for *_, seed in tried}) >= 10
+    assert len({c.label for c in second}) == len(second)
+
+    def gained(cell: Cell) -> float:
+        if cell.recipe.feedback == 1:
+            return 0.0
+        if cell.method == "in situ":
+            return 0.3 + 0.1 * (cell.seed % 2)  # by its interval
+        return 2.0 if cell.seed == 100 else 0.0  # more on average of some, and nobody knows
+
+    gains = plan.gains(first, {c: {"accuracy": 90 + gained(c)} for c in second})
+    found = plan.refine(first, gains)
+    changed = {key for key in found if found[key] != first[key]}
+    assert changed == {(name, "in situ") for name in open_faults}
+    cells = whole.cells(found)
+    assert not {c.seed for c in second} & {c.seed for c in cells}
+    used = {c.recipe.feedback for c in cells if c.fault.name in open_faults}
+    assert used == {1.0, 0.25}
+    plain = plan.Plan(methods.RECIPES["mnist"], named(["stuck weights"]))
+    assert plain.refinements(first) == []
+    rows = [{"fault": name, "settings": {"in situ": [0.0015, 10, 0.25]}} for name in open_faults]
+    shown = {"recipe": {"feedback": 1.0}, "rows": rows, "second": [asdict(g) for g in gains]}
+    lines = report.second_lines(shown)[2:]
+    taken = (
+        "| 0.0015, 10 | 0.0015, 10, feedback 0.25 | 90.00, 90.35 | +0.35 (+0.32 to +0.38), n = 12"
+    )
+    assert [taken in line for line in lines] == [line.endswith("| yes |") for line in lines]
+    assert sum(line.endswith("| yes |") for line in lines) == len(open_faults)
+
+
+@pytest.mark.parametrize("method", ["in situ", "aware backprop"])
+def test_a_cell_is_the_same_number_whatever_was_measured_before(
+    tiny: Recipe, method: methods.Method
+) -> None:
+    """Same seed, same chip, same code: also where noise is drawn and after other cells."""
+    two, noisy = named(["weights 2 bit"])[0], named(["read noise, averaged 0.2"])[0]
+
+    def measured(fault: Fault) -> float:
+        return float(Cell(fault, method, tiny, 0).perform(print)["accuracy"])
+
+    before = measured(two), measured(noisy)
+    torch.manual_seed(99)
+    assert (measured(noisy), measured(two)) == before[::-1]
 
 
 def test_claims_are_judged_by_their_intervals() -> None:
@@ -296,13 +353,15 @@ def test_many_claims_need_more_than_one_interval() -> None:
     assert (alone["adjusted_p"] < 0.05, many["verdict"]) == (True, "NOT SHOWN")
 
 
-def test_weak_feedback_is_labelled_by_its_cosine() -> None:
-    """With γ → 0 EP's gradient is backpropagation's; at γ = 1 layers talk, and it is another."""
+@pytest.mark.parametrize("device", [Device(neuron_offset=0.3), Device(weights=TWO_BITS)])
+def test_weak_feedback_is_labelled_by_its_cosine(device: Device) -> None:
+    """With γ → 0 EP's gradient is backpropagation's, on a chip of two bits that of training which
+    knows them; at γ = 1 layers talk, and it is another."""
     data = final_split("digits", 0)
     found = {}
     for feedback in (1.0, 0.01):
         recipe = Recipe(hidden=16, bound="tight", feedback=feedback)
-        chip = OnChip(Device(neuron_offset=0.3), recipe.network(0))
+        chip = OnChip(device, recipe.network(0))
         found[feedback] = methods.backprop_cosine(chip, recipe, data)
     assert found[0.01] > 0.9999 > found[1.0] > 0.5
 

@@ -70,7 +70,9 @@ class Setup:
         return own.get(method, (self.updates, self.rate))
 
 
-PLAIN_RECIPES = tuple((method, 1000, 0.01) for method in PLAIN)
+PLAIN_RECIPES = tuple(
+    (method, 1000, rate) for method, rate in zip(PLAIN, (0.02, 0.02, 0.01), strict=True)
+)
 SETUPS = {
     "maze-reach": Setup(
         "maze-reach", updates=250, rate=0.02, bias=-0.3,

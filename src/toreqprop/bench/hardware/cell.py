@@ -36,8 +36,10 @@ class Cell(Job):
 
     @property
     def label(self) -> str:
-        rate, epochs = self.recipe.learning_rate, self.recipe.epochs
+        rate, epochs, feedback = self.recipe.tuned
         tried = f"trial-{rate:g}-{epochs}" if self.held_out else ""
+        if self.held_out and feedback != 1:
+            tried += f"-feedback-{feedback:g}"
         words = [self.recipe.task, self.fault.name, self.method, tried, str(self.seed)]
         return re.sub(r"[^a-z0-9.]+", "-", "-".join(w for w in words if w).lower())
 

@@ -24,23 +24,30 @@ def kept_records(found: Report, plan: Plan, cells: Iterable[Cell]) -> dict[Cell,
     """
     if Recipe(**found["recipe"]) != plan.base:
         raise InvalidInputError("The kept report is of another recipe: leave out --add.")
-    trials = {(t["fault"], t["method"], t["learning_rate"], t["epochs"]): t["held_out"]
-              for t in found["search"]}  # fmt: skip
+    usual, seeds = plan.base.feedback, SEARCH_SEEDS[plan.base.task]
+    trials = {
+        (
+            t["fault"],
+            t["method"],
+            t["learning_rate"],
+            t["epochs"],
+            t.get("feedback", usual),
+            seed,
+        ): a
+        for t in found["search"]
+        for seed, a in zip(t.get("seeds", seeds), t["held_out"], strict=False)
+    }
     rows = {row["fault"]: row for row in found["rows"]}
     known: dict[Cell, Record] = {}
     for cell in cells:
-        recipe, method = cell.recipe, cell.method
-        settings = [recipe.learning_rate, recipe.epochs]
+        tuned, method = cell.recipe.tuned, cell.method
         row = rows.get(cell.fault.name)
         if row is None or row["device"] != str(cell.fault.device):
             continue
         if cell.held_out:
-            key = (cell.fault.name, method, recipe.learning_rate, recipe.epochs)
-            scores = trials.get(key, [])
-            by_seed = dict(zip(SEARCH_SEEDS[recipe.task], scores, strict=False))
-            accuracy = by_seed.get(cell.seed)
+            accuracy = trials.get((cell.fault.name, method, *tuned, cell.seed))
         else:
-            same = row["settings"].get(method) == settings
+            same = (*row["settings"].get(method, ()), usual)[:3] == tuned
             accuracy = row["accuracies"].get(method, {}).get(str(cell.seed)) if same else None
         if accuracy is not None:
             known[cell] = {

@@ -59,6 +59,11 @@ class Recipe:
     radius: float = 0.95
     feedback: float = 1.0
 
+    @property
+    def tuned(self) -> tuple[float, int, float]:
+        """What a search may change: learning rate, epochs, feedback."""
+        return self.learning_rate, self.epochs, self.feedback
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if self.gain:
             return F.cross_entropy(self.gain * output, target)

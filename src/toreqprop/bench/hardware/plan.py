@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
 
 from toreqprop.bench.hardware.cell import DEPLOYED, Cell
 from toreqprop.bench.hardware.faults import FAULTS, Fault
 from toreqprop.bench.hardware.methods import METHODS, Method, Recipe
 from toreqprop.evidence.job import Record
+from toreqprop.evidence.statistics import Summary, summarise
 
 RATES = {"digits": (0.01, 0.03), "mnist": (0.0015, 0.003)}
 """What the search tries, by task. On MNIST 0.03 and 0.01 lost under every fault and method."""
@@ -24,6 +27,22 @@ SEARCHED: tuple[Method, ...] = ("in situ", "clean EP", "clean backprop", "aware 
 SEARCH_SEEDS = {"digits": (100, 101), "mnist": (100,)}
 """Of data, weights and, among other chips, chips; none is a seed of a result. What digits hold out
 are 200 scans, what MNIST does over 4,000 images."""
+
+WEAKER = ({"feedback": 1.0}, {"feedback": 0.25})
+"""Strengths of the way down, and with them of the ball: ``radius/√feedback``."""
+
+SECOND: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {
+    ("mnist", "up/down mismatch 30 %"): WEAKER,
+    ("mnist", "weights 2 bit"): WEAKER,
+    ("digits", "weights 2 bit"): tuple(
+        {"learning_rate": rate, "epochs": epochs} for rate in (0.01, 0.03) for epochs in (10, 20)
+    ),
+}
+"""What a second search tries, of every method, next to what the first one found: under the faults
+with claims that were open after the first. On 200 scans two seeds tell no rates apart."""
+
+SECOND_SEEDS = range(100, 112)
+"""Of the second search: single runs scatter by more than it has to tell apart."""
 
 CLAIM_CHIPS = {"digits": 20, "mnist": 10}
 """Seeds, each with a chip of its own, where learning in place has to beat deployment: digits have
@@ -92,6 +111,17 @@ class Plan:
             if times == TIMES[self.base.task][0] or not fault.device.moving
         ]
 
+    def refinements(self, chosen: Chosen) -> list[Cell]:
+        """The second search: other settings on more seeds, the same for all methods."""
+        return [
+            Cell(fault, method, replace(recipe, **change), seed, held_out=True)
+            for fault in self.faults
+            for (name, method), recipe in chosen.items()
+            if name == fault.name
+            for change in SECOND.get((self.base.task, name), ())
+            for seed in SECOND_SEEDS
+        ]
+
     @property
     def size(self) -> int:
         """How many cells there are, the search aside."""
@@ -129,6 +159,48 @@ def choose(trials: Mapping[Cell, Record]) -> Chosen:
         key: max(own, key=lambda recipe: sum(own[recipe]) / len(own[recipe]))
         for key, own in scores.items()
     }
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What other settings brought a method under a fault, seed by seed, on held-out data."""
+
+    fault: str
+    method: Method
+    first: Recipe
+    tried: Recipe
+    held_out: tuple[float, float]
+    gain: Summary
+
+    @property
+    def shown(self) -> bool:
+        """Whether the paired interval is above zero."""
+        return self.gain.low is not None and self.gain.low > 0
+
+
+def gains(chosen: Chosen, trials: Mapping[Cell, Record]) -> list[Gain]:
+    """Every setting of the second search against that of the first."""
+    scores: dict[tuple[str, Method, Recipe], dict[int, float]] = {}
+    for cell, record in trials.items():
+        own = scores.setdefault((cell.fault.name, cell.method, cell.recipe), {})
+        own[cell.seed] = record["accuracy"]
+    found = []
+    for (fault, method, tried), after in scores.items():
+        first = chosen[fault, method]
+        before = scores.get((fault, method, first), {})
+        pairs = [(before[seed], after[seed]) for seed in after if seed in before]
+        if tried != first and pairs:
+            means = fmean(a for a, _ in pairs), fmean(b for _, b in pairs)
+            gain = summarise([b - a for a, b in pairs])
+            found.append(Gain(fault, method, first, tried, means, gain))
+    return found
+
+
+def refine(chosen: Chosen, found: Iterable[Gain]) -> Chosen:
+    """What was chosen, or what is shown to beat it by most: of two settings that cannot be told
+    apart the first stays."""
+    better = sorted((g for g in found if g.shown), key=lambda g: g.gain.mean)
+    return chosen | {(g.fault, g.method): g.tried for g in better}
 
 
 def settings_of(chosen: Chosen, fault: Fault, method: Method) -> Recipe | None:

@@ -73,12 +73,54 @@ def settings_lines(found: Report) -> list[str]:
         if not row["claimed"] or not row["scores"]:
             continue
         used = [row["settings"].get(m) for m in methods]
-        cells = ["–" if u is None else f"{u[0]:g}, {u[1]}" for u in used]
+        cells = ["–" if u is None else _tuned(u, found["recipe"]) for u in used]
         beta = "–" if row["beta"] is None else f"{row['beta']:.2g}"
         norm = "–" if row["norm"] is None else f"{row['norm']:.2f}"
         cosine = "–" if row.get("cosine") is None else f"{row['cosine']:.3f}"
         words = [row["fault"], *cells, beta, norm, cosine]
         lines.append("| " + " | ".join(words) + " |")
+    return lines
+
+
+def _tuned(settings: list[float], recipe: Report) -> str:
+    """Rate and epochs, and the feedback where it is not the recipe's."""
+    usual = recipe.get("feedback", 1)
+    weaker = [f"feedback {value:g}" for value in settings[2:] if value != usual]
+    return ", ".join([f"{value:g}" for value in settings[:2]] + weaker)
+
+
+def second_lines(found: Report) -> list[str]:
+    """The second search in Markdown: held-out accuracies by settings, seed by seed against those
+    that the first search found."""
+    lines = [
+        "| fault | method | from | to | held out | gain | taken |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows, recipe = {row["fault"]: row["settings"] for row in found["rows"]}, found["recipe"]
+    for second in found["second"]:
+        start, end = ([s[name] for name in TUNED] for s in (second["first"], second["tried"]))
+        taken = rows[second["fault"]].get(second["method"]) == end
+        words = second["fault"], second["method"], _tuned(start, recipe), _tuned(end, recipe)
+        held = "{:.2f}, {:.2f}".format(*second["held_out"])
+        gain = gap_text(second["gain"])
+        lines.append(f"| {' | '.join(words)} | {held} | {gain} | {'yes' if taken else 'no'} |")
+    return lines
+
+
+TUNED = "learning_rate", "epochs", "feedback"
+"""Settings that a search may change."""
+
+
+def rounding_lines(found: Report) -> list[str]:
+    """Held-out accuracy of one seed as it is, and after changes of nothing but last bits."""
+    lines = ["| fault | method | as it is | last bits changed |", "|---|---|---|---|"]
+    by_cell: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for t in found["trials"]:
+        own = by_cell.setdefault((t["fault"], t["method"]), {})
+        own.setdefault(t["changed"], []).append(t["held_out"])
+    for (fault, method), own in by_cell.items():
+        moved = ", ".join(f"{value:.2f}" for value in own["all weights of the first layer"])
+        lines.append(f"| {fault} | {method} | {own['nothing'][0]:.2f} | {moved} |")
     return lines
 
 
@@ -96,7 +138,8 @@ def sentence(found: Report) -> str:
     return (
         f"{sizes}, all of it neurons on the chip, {recipe['epochs']} epochs, batches of "
         f"{recipe['batch_size']}, weights written within a ball of radius {recipe['radius']:g} "
-        f"({recipe['bound']} bound), feedback {recipe.get('feedback', 1):g}. Settings from "
+        f"({recipe['bound']} bound), feedback {recipe.get('feedback', 1):g} where settings "
+        "name no other. Settings from "
         f"{trials} trials on held-out training data and other chips, all kept. "
         f"`{found['command']}`.{left}"
     )

@@ -23,7 +23,7 @@ from toreqprop.bench.hardware.methods import (
     Method,
     final_split,
 )
-from toreqprop.bench.hardware.plan import Chosen, Plan, choose, settings_of
+from toreqprop.bench.hardware.plan import Chosen, Gain, Plan, choose, gains, refine, settings_of
 from toreqprop.errors import DataUnavailableError, LostWorkError
 from toreqprop.evidence import Listener, Outcome, Record, Store, provenance, run_jobs
 from toreqprop.evidence.statistics import summarise
@@ -71,15 +71,24 @@ def run_sweep(
         ordered = {cell: both[cell] for cell in cells if cell in both}
         return replace(found, records=ordered, reused=found.reused + len(known))
 
-    trials = done(plan.trials())
-    _whole(trials)
-    cells = done(plan.cells(choose(trials.records)))
+    first = plan.trials()
+    searched = done(first)
+    _whole(searched)
+    chosen = choose(searched.records)
+    second = plan.refinements(chosen)
+    refined = done(second)
+    _whole(refined)
+    tried = gains(chosen, refined.records)
+    chosen = refine(chosen, tried)
+    cells = done(plan.cells(chosen))
+    trials = searched.records | refined.records
     made = provenance(command(plan), started)
     jobs = processes if executor is None else "elsewhere"
-    made["timing"] |= {"jobs": jobs, "reused_cells": trials.reused + cells.reused}
-    made["missing_trials"] = len(plan.trials()) - len(trials.records)
+    reused = searched.reused + refined.reused + cells.reused
+    made["timing"] |= {"jobs": jobs, "reused_cells": reused}
+    made["missing_trials"] = len({*first, *second}) - len(trials)
     made["missing_cells"] = plan.size - len(cells.records)
-    return sweep_report(plan, trials.records, cells.records, made)
+    return sweep_report(plan, trials, cells.records, chosen, tried, made)
 
 
 def _whole(outcome: Outcome[Cell]) -> None:
@@ -91,10 +100,14 @@ def _whole(outcome: Outcome[Cell]) -> None:
 
 
 def sweep_report(
-    plan: Plan, trials: dict[Cell, Record], cells: dict[Cell, Record], made: Report
+    plan: Plan,
+    trials: dict[Cell, Record],
+    cells: dict[Cell, Record],
+    chosen: Chosen,
+    tried: list[Gain],
+    made: Report,
 ) -> Report:
     """Rows by fault, claims with verdicts, the search, and the key of every cell."""
-    chosen = choose(trials)
     done = {cell: r for cell, r in cells.items() if "not_run" not in r}
     features, classes = final_split(plan.base.task, plan.first_seed).sizes
     accuracies = {f.name: _by_method(f, done) for f in plan.faults}
@@ -109,6 +122,7 @@ def sweep_report(
         "claims": claims(plan.base.task, accuracies),
         "not_run": {c.label: r["not_run"] for c, r in cells.items() if "not_run" in r},
         "search": _searched(trials),
+        "second": [asdict(gain) for gain in tried],
         "keys": {c.label: r.get("key", c.key) for c, r in (trials | done).items()},
         "commits": {c.label: r.get("commit", made["commit"]) for c, r in (trials | done).items()},
     }
@@ -154,21 +168,28 @@ def _row(
         "device": str(fault.device),
         "scores": {m: asdict(summarise(list(accuracies[m].values()))) for m in kept},
         "accuracies": {m: {str(s): a for s, a in accuracies[m].items()} for m in kept},
-        "settings": {m: [r.learning_rate, r.epochs] for m, r in used.items() if r is not None},
+        "settings": {m: list(r.tuned) for m, r in used.items() if r is not None},
         **means,
     }
 
 
 def _searched(trials: Mapping[Cell, Record]) -> list[Report]:
     """Every trial, by fault, method and recipe."""
-    found: dict[tuple[str, str, float, int], list[float]] = {}
+    found: dict[tuple[str, str, float, int, float], dict[int, float]] = {}
     for cell, record in trials.items():
-        recipe = cell.recipe
-        key = (cell.fault.name, cell.method, recipe.learning_rate, recipe.epochs)
-        found.setdefault(key, []).append(record["accuracy"])
+        key = (cell.fault.name, cell.method, *cell.recipe.tuned)
+        found.setdefault(key, {})[cell.seed] = record["accuracy"]
     return [
-        {"fault": f, "method": m, "learning_rate": rate, "epochs": epochs, "held_out": scores}
-        for (f, m, rate, epochs), scores in found.items()
+        {
+            "fault": fault,
+            "method": method,
+            "learning_rate": rate,
+            "epochs": epochs,
+            "feedback": feedback,
+            "seeds": list(scores),
+            "held_out": list(scores.values()),
+        }
+        for (fault, method, rate, epochs, feedback), scores in found.items()
     ]
 
 

@@ -76,7 +76,8 @@ class Device:
     within ±1; ``spread``, ``up_down``, ``neuron_gain`` and ``diode_spread`` are standard deviations
     of a logarithm, so that 0.3 is 30 %; ``stuck`` is a share; times are evaluations of the map.
 
-    Sources: spread, stuck devices, noise as in Gokmen and Vlasov 2016 (10.3389/fnins.2016.00333);
+    Sources: how wide devices spread as in Gokmen and Vlasov 2016 (10.3389/fnins.2016.00333), there
+    of steps and bounds; stuck devices as counted in arrays (aihwkit's ``ReRamArray`` presets);
     converters and read noise as in aihwkit's ``IOParameters`` (Rasch et al. 2021, 2104.02184);
     drift and write noise as in Joshi et al. 2020 (10.1038/s41467-020-16108-9); gains and offsets
     of neurons by the mismatch of transistors (Pelgrom et al. 1989, 10.1109/JSSC.1989.572629);

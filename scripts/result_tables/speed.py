@@ -1,0 +1,158 @@
+"""What a training step costs, in time and in memory."""
+
+from __future__ import annotations
+
+from .sources import Report, load
+
+
+def _speed_rows(rows: list[Report]) -> list[str]:
+    """Rows of `toreqprop speed`."""
+    names = list(dict.fromkeys(t["name"] for r in rows for t in r["timings"]))[1:]
+    lines = [
+        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
+        + " | ".join(names)
+        + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(names),
+    ]
+    for row in rows:
+        network = row["network"]
+        ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
+        steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
+        lines.append(
+            f"| {row['label']} | {network['batch']}, {network['inputs']} "
+            f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f}"
+            f"{'' if row['certified'] else ', refused'} | "
+            + " | ".join(ratios.get(name, "–") for name in names)
+            + " |"
+        )
+    return lines
+
+
+def _hardly_recurs(row: Report) -> bool:
+    return row["network"]["norm"] is None
+
+
+def speed_table() -> list[str]:
+    """Time of a training step over that of others, of networks that hardly recur."""
+    return _speed_rows([r for r in load("speed.json")["rows"] if _hardly_recurs(r)])
+
+
+_SPEED_SAID = (
+    "Median processor time over that of others, one thread. *Norm*: of the largest coupling; "
+    "weak feedback lets it be larger. *Steps*: free + nudged. A twin of the same size that has "
+    "the same depth too is listed once; that of a looped network has two hidden layers, the one of "
+    "its depth has one. *Refused*: by the certificate at these weights."
+)
+
+
+def speed_at_bounds_table() -> list[str]:
+    """The same of networks whose couplings are at their bounds, and what it was bought with."""
+    rows = [r for r in load("speed.json")["rows"] if not _hardly_recurs(r)]
+    return [*_speed_rows(rows), "", _SPEED_SAID]
+
+
+def speed_overview_table() -> list[str]:
+    """Every kind of network, as strongly recurrent as it is timed with; at the end one that hardly
+    recurs, which costs least and says least."""
+    rows, kinds = load("speed.json")["rows"], {}
+    for row in rows:
+        network = row["network"]
+        if network["norm"] is None or (network["kind"] == "looped" and network["norm"] != 0.95):
+            continue
+        # Of networks that differ in feedback and norm alone, the one that feels itself most.
+        size = (network["kind"], network["width"], network["layers"], network["pooling"])
+        around = network["feedback"] * network["norm"] ** 2
+        if size not in kinds or around > kinds[size][0] * (1 + 1e-9):
+            kinds[size] = (around, row)
+    weak = [r for r in rows if _hardly_recurs(r)][-1:]
+    return [*_speed_rows([row for _, row in kinds.values()] + weak), "", _SPEED_SAID]
+
+
+def speed_training_table() -> list[str]:
+    """Processor time of whole trainings, where it was measured."""
+    found = load("speed.json").get("training")
+    if found is None:
+        return ["Not measured yet: `toreqprop speed --training`."]
+    lines = [
+        "| network | rate, decay | epochs, by seed | processor time | TorEqProp's over it | test |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm, seconds in found["mean_seconds"].items():
+        runs = [r for r in found["runs"] if r["arm"] == arm]
+        there = [r for r in runs if r["reached"]]
+        epochs = ", ".join(str(r["epochs"]) for r in there)
+        test = f"{sum(r['test'] for r in there) / len(there):.2%}" if there else "–"
+        spent = "not reached by every seed" if seconds is None else f"{seconds:.1f} s"
+        share = "–" if found["ratio"][arm] is None else f"{found['ratio'][arm]:.2f}"
+        chosen = f"{runs[0]['rate']:g}, {runs[0]['decay']:g}"
+        lines.append(f"| {arm} | {chosen} | {epochs} | {spent} | {share} | {test} |")
+    setup, ours = found["setup"], [r for r in found["runs"] if r["certificates"]]
+    proofs = [proof for r in ours for proof in r["certificates"]]
+    steps = " + ".join(f"{ours[-1]['steps'][phase]:.1f}" for phase in ("free", "nudged"))
+    return [
+        *lines, "",
+        f"Until {setup['goal']:.0%} of {setup['held_out']:,} held-out training images are told "
+        f"right: of each seed the shortest training that gets there, one thread. The network that "
+        f"settles has one layer of {setup['width']} units, a true norm of {ours[-1]['norm']:.2f} "
+        f"at the end, {steps} steps a phase; {sum(p['ok'] for p in proofs)} of {len(proofs)} "
+        f"certificates pass (smallest cosine {min(p['cosine'] for p in proofs):.4f}).",
+    ]  # fmt: skip
+
+
+def speed_parallel_table() -> list[str]:
+    """What two threads and two processes gain, where it was measured."""
+    points = load("speed.json").get("parallel")
+    if points is None:
+        return ["Not measured yet: `toreqprop speed --parallel`."]
+    lines = [
+        "| network | width | processes | threads each | step | speed-up |",
+        "|---|---|---|---|---|---|",
+    ]
+    for p in points:
+        lines.append(
+            f"| {p['arm']} | {p['width']} | {p['processes']} | {p['threads']} "
+            f"| {p['milliseconds']:.2f} ms | {p['speed_up']:.2f} |"
+        )
+    return lines
+
+
+def convolutional_table() -> list[str]:
+    """Convolutional networks on all images, by both methods."""
+    lines = [
+        "| data | method | test accuracy | processor time | smallest cosine |",
+        "|---|---|---|---|---|",
+    ]
+    for run in sorted(load("convolutional.json")["runs"], key=lambda r: (r["task"], r["method"])):
+        proof = run["certificate"]
+        cosine = "–" if proof is None else f"{proof['min_cosine']:.4f}"
+        lines.append(
+            f"| {run['task']} | {run['method']} | {run['accuracy']:.2%} | "
+            f"{run['timing']['cpu_seconds']:.0f} s | {cosine} |"
+        )
+    return lines
+
+
+def memory_table() -> list[str]:
+    """Peak memory of a training step against relaxation steps."""
+    found = load("memory.json")
+    points = found["against_steps"]
+    steps = sorted({p["steps"] for p in points})
+    lines = [
+        "| MB after | " + " | ".join(f"{s} steps" for s in steps) + " | growth |",
+        "|---|" + "---|" * (len(steps) + 1),
+    ]
+    for method, growth in found["growth_from_fewest_to_most_steps"].items():
+        peaks = {p["steps"]: p["peak_mb"] for p in points if p["method"] == method}
+        cells = " | ".join(f"{peaks[s]:.1f}" for s in steps)
+        lines.append(f"| {method} | {cells} | {growth:.2f}× |")
+    return lines
+
+
+BLOCKS = {
+    "speed": speed_table,
+    "speed-overview": speed_overview_table,
+    "speed-at-bounds": speed_at_bounds_table,
+    "speed-training": speed_training_table,
+    "speed-parallel": speed_parallel_table,
+    "memory": memory_table,
+}
