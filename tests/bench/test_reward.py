@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from torch import Tensor
 from toreqprop.bench.reward import report, study, trial
 from toreqprop.bench.reward.collecting import Collector, advantages, training_seeds
 from toreqprop.bench.reward.policies import RADIUS, build, recurrent_norm
-from toreqprop.bench.reward.ppo import Batch, Recipe, policy_loss, train
+from toreqprop.bench.reward.ppo import Batch, Recipe, beyond, policy_loss, train
 from toreqprop.bench.reward.verdict import judged_runs
+from toreqprop.certificate.estimate import in_double
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Listener
+from toreqprop.evidence.study import KEPT
 from toreqprop.gradients import CenteredEP, ImplicitGradient
 from toreqprop.models import EquilibriumModel
 
@@ -130,6 +133,50 @@ def test_the_policy_gradient_of_ep_is_the_implicit_one() -> None:
     assert not trial.certified(model, batch, SMALL)["ok"]
 
 
+def test_a_ratio_at_the_clip_is_on_the_side_the_policy_is_on() -> None:
+    """Between the policy's own probability and the exact one, with a large advantage."""
+    torch.manual_seed(0)
+    model = build("ep", 6, 32, 3, seed=0)
+    assert isinstance(model, EquilibriumModel)
+    seen, action = torch.randn(128, 6), torch.randint(0, 3, (128,))
+    exact = in_double(model, 1e-12, 5000)
+    with torch.no_grad():
+        model.readout.weight.mul_(100)  # type: ignore[union-attr, operator]
+        exact.readout.weight.mul_(100)  # type: ignore[union-attr, operator]
+        one, two = (
+            m(x).log_softmax(-1).double().gather(1, action[:, None])[:, 0]
+            for m, x in ((model, seen), (exact, seen.double()))
+        )
+    before = one.clone()
+    worst = int((one - two).abs().argmax())
+    before[worst] = 0.5 * (one + two)[worst] - torch.tensor(SMALL.clip).double().neg().log1p()
+    advantage = torch.randn(128)
+    advantage[worst] = -100.0
+    batch = Batch(seen, action, before.float(), advantage, torch.zeros(128))
+    with torch.no_grad():
+        sides = [bool(beyond(m(x), batch, SMALL.clip)[worst]) for m, x in (
+            (model, seen), (exact, seen.double())
+        )]  # fmt: skip
+    assert sides[0] != sides[1]
+    assert trial.certified(model, batch, SMALL)["ok"]
+
+
+def test_what_is_certified_has_the_slope_of_the_loss() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(64, 3, requires_grad=True)
+    batch = Batch(
+        torch.zeros(64, 1), torch.randint(0, 3, (64,)), torch.randn(64) - 1.5, torch.randn(64),
+        torch.zeros(64),
+    )  # fmt: skip
+    far = beyond(logits, batch, 0.2)
+    assert 5 < int(far.sum()) < 59
+    counted = replace(batch, advantage=~far * batch.advantage)
+    found = torch.autograd.grad(policy_loss(logits, counted, float("inf"), 0.01), logits)[0]
+    torch.testing.assert_close(
+        found, torch.autograd.grad(policy_loss(logits, batch, 0.2, 0.01), logits)[0]
+    )
+
+
 class _StoppedError(Exception):
     pass
 
@@ -142,8 +189,8 @@ class _StopsAfterOne(Listener[Any]):
 def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(**options: Any) -> dict[str, Any]:
         return study.run_reward(
-            tmp_path, tasks=["cartpole"], methods=["ep", "same-depth"], seeds=1, updates=2,
-            **options,
+            tmp_path, tasks=["cartpole"], methods=["ep", "same-depth"], seeds=1,
+            **{"updates": 2, **options},
         )  # fmt: skip
 
     rates = tmp_path / "rates.json"
@@ -162,12 +209,41 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(trial, "trained", lambda **_: pytest.fail("trained again"))
     assert run()["runs"] == found["runs"]
     ep = found["runs"][0]
-    assert len(ep["certificates"]) == 2
+    assert len(ep["certificates"]) == 3  # at first, amid, at the end
     assert min(ep["norm"]) > 0.8
     assert all(count > 1 for count in ep["steps"].values())
     for lines in (report.table_lines, report.gap_lines, report.relaxation_lines):
         assert len(lines(found)) > 2
     report.curves_figure(found)
+    assert not run(keep=True)["carried"]  # what this code has made comes first
+    shutil.rmtree(tmp_path / KEPT)
+    monkeypatch.setattr(trial, "at_random", trial.trained)
+    kept = run(keep=True)
+    assert kept["runs"] == found["runs"]
+    assert [each["commit"] for each in kept["carried"]] == 3 * [found["commit"]]
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        run(keep=True, updates=3)  # settings that the file does not have
+
+
+def test_a_search_of_one_task_leaves_the_other_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = tmp_path / "rates.json"
+
+    def search(late: float, **options: Any) -> dict[str, Any]:
+        curve = {"steps": [8, 16], "episodes": [1, 1], "mean_return": [late, late]}
+        monkeypatch.setattr(
+            trial, "trained", lambda **given: {"curve": curve, "mean_return": given["seed"]}
+        )
+        return study.run_search(tmp_path, rates=rates, fresh=True, **options)
+
+    both = search(1.0)
+    found = search(2.0, tasks=["cartpole"])
+    assert not both["carried"]
+    assert {t["task"]: t["second_half"] for t in found["trials"]} == {"cartpole": 2, "acrobot": 1}
+    assert len(found["trials"]) == len(both["trials"])
+    assert [each["commit"] for each in found["carried"]] == 18 * [both["commit"]]
+    assert found["chosen"] == json.loads(rates.read_text()) == both["chosen"]
 
 
 def test_seeds_of_the_search_give_no_results(tmp_path: Path) -> None:
@@ -192,8 +268,8 @@ def runs(ep: list[float], plain: list[float], **changed: Any) -> list[dict[str, 
     proof = {"ok": True, "cosine": 1.0, "contraction": 0.8}
     for seed in range(10):
         common = {
-            "task": "cartpole", "seed": seed, "parameters": 9, "curve": {"steps": [8]},
-            "timing": {"cpu_seconds": 1.0},
+            "task": "cartpole", "seed": seed, "parameters": 9, "timing": {"cpu_seconds": 1.0},
+            "curve": {"steps": [8], "episodes": [1], "mean_return": [9.0 + seed]},
         }  # fmt: skip
         looped = {
             "norm": [0.87, 0.87], "steps": {"free": 9.0}, "certificates": [proof, proof],

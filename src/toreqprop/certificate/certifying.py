@@ -12,13 +12,23 @@ from torch.nn import functional as F
 from toreqprop import checks
 from toreqprop.certificate.chord import Chord, fits
 from toreqprop.certificate.comparison import compare
-from toreqprop.certificate.estimate import INPUT, Estimate, Loss, double, estimate, in_double
+from toreqprop.certificate.estimate import (
+    INPUT,
+    Estimate,
+    Loss,
+    double,
+    estimate,
+    gradients_by_name,
+    in_double,
+    weights_of,
+)
 from toreqprop.certificate.faults import numerical_faults, structural_faults
 from toreqprop.certificate.jacobian import jacobian_figures
 from toreqprop.certificate.report import Certificate, NormCertificate, Reason
 from toreqprop.errors import InvalidInputError, UnsupportedModelError
 from toreqprop.gradients import ImplicitGradient
 from toreqprop.models import EquilibriumModel
+from toreqprop.models.base import unchanged_buffers
 from toreqprop.models.constrained import proofs
 from toreqprop.private_generator import noise_from
 from toreqprop.solution import State
@@ -45,8 +55,10 @@ def certify(
 
     The oracle is a float64 copy that goes on from the model's own equilibrium to a residual of
     1e-11, so it owes nothing to the model's tolerance or precision and cannot end up at another
-    equilibrium. Neither parameters nor ``p.grad`` change. ``min_cosine`` and ``max_norm_error``
-    bound what passes, for each tensor and the input on its own.
+    equilibrium. Its effective weights are the model's, and both gradients go to the raw ones
+    through the model's own constraints: what is judged is how the network settles. Neither
+    parameters nor ``p.grad`` change. ``min_cosine`` and ``max_norm_error`` bound what passes, for
+    each tensor and the input on its own.
 
     Raises:
         InvalidInputError: the loss is not finite.
@@ -83,7 +95,7 @@ def _certificate(
         compare(n, found.gradients[n], exact.gradients[n], min_cosine, max_norm_error)
         for n in names
     )
-    asymmetry, contraction = jacobian_figures(oracle, double(x), exact.state)
+    asymmetry, contraction = jacobian_figures(oracle, exact.given, exact.state)
     try:
         lipschitz: float | None = model.lipschitz()
     except UnsupportedModelError:
@@ -125,20 +137,19 @@ def _backprop_cosine(
     loss: Loss,
     found: Estimate,
 ) -> float | None:
-    """The smallest cosine of the model's gradient with that of its feed-forward twin."""
+    """The smallest cosine of the model's gradient with that of its feed-forward twin; None where
+    there is none, or a `forward` of the model's own that `feedforward` knows nothing of."""
     estimated = set(model.estimated_parameters())
-    named = {n: p for n, p in oracle.named_parameters() if n in estimated}
-    dtype = next(model.parameters()).dtype
-    with torch.enable_grad():
+    if not estimated or type(model).forward is not EquilibriumModel.forward:
+        return None
+    leaves = [(n, p) for each in (oracle, model) for n, p in each.named_parameters()]
+    with torch.enable_grad(), unchanged_buffers(model), weights_of(model, oracle):
         output = oracle.feedforward(x)
-        if output is None or not named:
+        if output is None:
             return None
-        value = loss(output.to(dtype), y)
-        grads = torch.autograd.grad(
-            value, list(named.values()), allow_unused=True, materialize_grads=True
-        )
-    both = zip(named, grads, strict=True)
-    return min(compare(n, found.gradients[n], g, 0, 0).cosine for n, g in both)
+        value = loss(output.to(next(model.parameters()).dtype), y)
+        exact = gradients_by_name(value, [leaf for leaf in leaves if leaf[0] in estimated])
+    return min(compare(n, found.gradients[n], g, 0, 0).cosine for n, g in exact.items())
 
 
 def check_problem(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,12 +26,17 @@ INPUT = "input"
 
 @dataclass
 class Estimate:
-    """One gradient: by parameter and for the input, how it was found, and where."""
+    """One gradient: by parameter and for the input, how it was found, and where.
+
+    ``given`` is the batch whose equilibrium it is: what `forward` was given, unless a model does
+    something to it before it settles.
+    """
 
     gradients: dict[str, Tensor]
     phases: list[PhaseCertificate]
     graph: set[str]
     state: State
+    given: Tensor
 
     @property
     def settled(self) -> bool:
@@ -48,8 +55,10 @@ def estimate(
     """The gradient of ``loss`` by ``gradient``, from the equilibrium of another estimate if given.
 
     The loss sees outputs in the precision of the model ``like``: its own tensors, class weights for
-    instance, are of that precision too.
+    instance, are of that precision too. Effective weights are those of ``like`` as well, and the
+    gradient goes back to the raw ones through its constraints.
     """
+    like = model if like is None else like
     kept = model.gradient, model.on_failure, model.relaxations, model.failures.copy()
     model.gradient, model.on_failure = gradient, "ignore"  # what fails is in the certificate
     phases: list[PhaseCertificate] = []
@@ -70,19 +79,20 @@ def estimate(
         )  # fmt: skip
 
     key = model.register_relaxation_hook(record)
-    named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    dtype = next((model if like is None else like).parameters()).dtype
+    both = (model,) if like is model else (model, like)
+    leaves: list[tuple[str, Tensor]] = [
+        (n, p) for each in both for n, p in each.named_parameters() if p.requires_grad
+    ]
+    dtype = next(like.parameters()).dtype
     start = None if at is None else tuple(s.to(_float64(s)) for s in at.state)
     try:
         # A backward pass moves buffers; the next estimate must be of the same network.
-        with unchanged_buffers(model), torch.enable_grad():
+        with unchanged_buffers(model), unchanged_buffers(like), torch.enable_grad():
             if x.is_floating_point():
                 x = x.detach().clone().requires_grad_()
-                named[INPUT] = x
-            if start is None:
+                leaves.append((INPUT, x))
+            with _settling(model, start) as given, weights_of(like, model):
                 output = model(x)
-            else:
-                output = model.readout_from(model.equilibrium(x, start=start).state)
             value = loss(output.to(dtype) if output.is_floating_point() else output, y)
             if not bool(torch.isfinite(value)):
                 raise InvalidInputError(
@@ -90,16 +100,70 @@ def estimate(
                     "inputs, targets and weights for NaN and infinite values."
                 )
             graph = _graph_nodes(value)
-            grads = torch.autograd.grad(
-                value, list(named.values()), allow_unused=True, materialize_grads=True
-            )
+            found = gradients_by_name(value, leaves)
     finally:
         model.remove_relaxation_hook(key)
         model.gradient, model.on_failure, model.relaxations, model.failures = kept
+    settled = given[0] if given else x
     if not states:  # an unrolled model has no free phase to report
         with torch.no_grad():
-            states.append(model.equilibrium(x).state)
-    return Estimate(dict(zip(named, grads, strict=True)), phases, graph, states[0])
+            states.append(model.equilibrium(settled).state)
+    return Estimate(found, phases, graph, states[0], settled)
+
+
+def gradients_by_name(value: Tensor, leaves: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """The gradient of every name, that of several tensors of one name together."""
+    names, tensors = zip(*leaves, strict=True)
+    parts = torch.autograd.grad(value, tensors, allow_unused=True, materialize_grads=True)
+    found: dict[str, Tensor] = {}
+    for name, part in zip(names, parts, strict=True):
+        found[name] = found[name] + part if name in found else part
+    return found
+
+
+@contextmanager
+def weights_of(like: EquilibriumModel, model: EquilibriumModel) -> Iterator[None]:
+    """Within it ``model``, a copy in double precision, settles with the effective weights of
+    ``like``, and their gradients go on through the constraints of ``like`` to its raw weights.
+
+    A spectral norm has a kink where singular values meet, as those of orthogonal weights all do:
+    which of its subgradients a ball takes is left to rounding, and would differ in the copy.
+    """
+
+    def effective() -> tuple[Tensor, ...]:
+        return tuple(p.to(_float64(p)) for p in like.system_parameters())
+
+    with nullcontext() if like is model else _replaced(model, "system_parameters", effective):
+        yield
+
+
+@contextmanager
+def _settling(model: EquilibriumModel, start: State | None) -> Iterator[list[Tensor]]:
+    """The batches whose equilibria are asked for within it, by whatever `forward` a model has; the
+    relaxations begin at ``start``, if given."""
+    given: list[Tensor] = []
+    settle = model.equilibrium
+
+    def equilibrium(x: Tensor, **options: Any) -> Solution:
+        given.append(x.detach())
+        return settle(x, **(options if start is None else {**options, "start": start}))
+
+    with _replaced(model, "equilibrium", equilibrium):
+        yield given
+
+
+@contextmanager
+def _replaced(model: EquilibriumModel, method: str, by: Callable[..., Any]) -> Iterator[None]:
+    """Within it one method of this very model is another."""
+    own = vars(model)
+    before = own.get(method)
+    own[method] = by
+    try:
+        yield
+    finally:
+        del own[method]
+        if before is not None:
+            own[method] = before
 
 
 def _float64(tensor: Tensor) -> torch.dtype:

@@ -29,6 +29,10 @@ def reward(
     search: Annotated[
         bool, typer.Option("--search", help="Choose the rates anew, on seeds of their own.")
     ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Take up trainings of the file that is there, of any code."),
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for JSON and figure.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     fresh: Annotated[
@@ -48,6 +52,7 @@ def reward(
       toreqprop reward --task cartpole --seeds 2
       toreqprop reward --method ep --method implicit --seeds 1
       toreqprop reward --search
+      toreqprop reward --search --task cartpole
     """
     from toreqprop.bench.reward import report, study
     from toreqprop.cli.studies import StudyDisplay
@@ -58,19 +63,26 @@ def reward(
     for name in method or ():
         checks.choice("method", name, REWARD_METHODS)
     need_matplotlib()  # before anything is trained
+    tasks = [t for t in study.TASKS if not task or t in task]
     with StudyDisplay(Console(stderr=True)) as display:
         if search:
             found = study.run_search(
-                output, updates=updates, processes=jobs, fresh=fresh, listener=display
+                output,
+                tasks=tasks,
+                updates=updates,
+                processes=jobs,
+                fresh=fresh,
+                listener=display,
             )
         else:
             found = study.run_reward(
                 output,
-                tasks=[t for t in study.TASKS if not task or t in task],
+                tasks=tasks,
                 methods=[m for m in REWARD_METHODS if m in (method or study.STUDIED)],
                 seeds=seeds,
                 first_seed=seed,
                 updates=updates,
+                keep=keep,
                 processes=jobs,
                 fresh=fresh,
                 listener=display,

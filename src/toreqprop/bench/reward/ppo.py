@@ -60,12 +60,22 @@ class Batch:
 def policy_loss(logits: Tensor, batch: Batch, clip: float, entropy: float) -> Tensor:
     """``−mean min(ρA, clip(ρ, 1 ± ε)A) − c·H`` with the ratio ρ of probabilities, now and then."""
     log_all = F.log_softmax(logits, -1)
-    now = log_all.gather(1, batch.action[:, None])[:, 0]
-    ratio = (now - batch.log_probability).exp()
+    ratio = _ratio(log_all, batch)
     bounded = ratio.clamp(1 - clip, 1 + clip)
     gained = torch.minimum(ratio * batch.advantage, bounded * batch.advantage)
     spread = -(log_all.exp() * log_all).sum(-1)
     return -gained.mean() - entropy * spread.mean()
+
+
+def beyond(logits: Tensor, batch: Batch, clip: float) -> Tensor:
+    """Which samples are so far beyond the clip that `policy_loss` has no slope there, (batch,)."""
+    ratio = _ratio(F.log_softmax(logits, -1), batch)
+    return torch.where(batch.advantage > 0, ratio > 1 + clip, ratio < 1 - clip)
+
+
+def _ratio(log_all: Tensor, batch: Batch) -> Tensor:
+    now = log_all.gather(1, batch.action[:, None])[:, 0]
+    return (now - batch.log_probability).exp()
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,20 @@ def table_lines(found: Report) -> list[str]:
     """One row for each task and network."""
     lines = [
         "| task | policy | parameters | environment steps | greedy return, 95 % interval "
-        "| worst seed | seeds at the goal | processor time |",
-        "|---|---|---|---|---|---|---|---|",
+        "| worst seed | seeds at the goal | second half of training | processor time |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found["summaries"]:
         trained = row["method"] != "random"
         size = f"{row['parameters']:,}" if trained else "–"
         steps = f"{row['environment_steps']:,}" if trained else "–"
+        late = interval(row["second_half"], 1) if trained else "–"
         spent = f"{row['timing']['cpu_seconds']:.1f} s" if trained else "–"
         goal = f"{row['reached_goal']} of {row['seeds']} (≥ {found['goals'][row['task']]:g})"
         lines.append(
             f"| {row['task']} | {NAMES[row['method']]} | {size} | {steps} "
-            f"| {interval(row['return'], 1)} | {row['worst_seed']:.1f} | {goal} | {spent} |"
+            f"| {interval(row['return'], 1)} | {row['worst_seed']:.1f} | {goal} | {late} "
+            f"| {spent} |"
         )
     return lines
 
@@ -52,8 +54,9 @@ def gap_lines(found: Report) -> list[str]:
 def relaxation_lines(found: Report) -> list[str]:
     """What was recurrent about the looped networks, and how good their gradients were."""
     lines = [
-        "| task | policy | least norm at first, at the end | contraction at the states visited "
-        "| steps in the last update | smallest cosine at first, at the end | certified "
+        "| task | policy | least norm at first, at the end "
+        "| contraction at first, amid, at the end | steps in the last update "
+        "| smallest cosine at first, amid, at the end | certified "
         "| did not settle |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -62,8 +65,8 @@ def relaxation_lines(found: Report) -> list[str]:
             continue
         steps = " + ".join(f"{count:.1f} {phase}" for phase, count in row["steps"].items())
         lines.append(
-            f"| {row['task']} | {NAMES[row['method']]} | {_two(row['norm'], 3)} "
-            f"| {_two(row['contraction'], 2)} | {steps} | {_two(row['cosine'], 4)} "
+            f"| {row['task']} | {NAMES[row['method']]} | {_listed(row['norm'], 3)} "
+            f"| {_listed(row['contraction'], 2)} | {steps} | {_listed(row['cosine'], 4)} "
             f"| {row['certified']} of {row['seeds']} "
             f"| {row['unsettled']} of {row['relaxations']:,} |"
         )
@@ -137,7 +140,7 @@ def _filled(means: list[float | None]) -> list[float]:
     return found
 
 
-def _two(values: list[float], digits: int) -> str:
+def _listed(values: list[float], digits: int) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from toreqprop import checks
 from toreqprop.atomic import write_atomically
-from toreqprop.bench.reward.policies import METHODS
+from toreqprop.bench.reward.policies import BETA, EP, IMPLICIT, METHODS, TOLERANCE
 from toreqprop.bench.reward.ppo import Recipe
 from toreqprop.bench.reward.trial import ENVIRONMENTS
-from toreqprop.bench.reward.verdict import judged_runs
+from toreqprop.bench.reward.verdict import judged_runs, second_half
 from toreqprop.errors import InvalidInputError
-from toreqprop.evidence import Listener, Measurement, run_study
+from toreqprop.evidence import Listener, Measurement, Store, run_study
+from toreqprop.evidence.study import KEPT
 
 TASKS = tuple(ENVIRONMENTS)
 STUDIED = ("ep", "same-size", "same-depth")
@@ -47,6 +48,8 @@ def rate_of(task: str, method: str) -> float:
 def training(task: str, method: str, seed: int, rate: float, updates: int | None) -> Measurement:
     """One training as a job."""
     recipe = Recipe(rate, ENVIRONMENTS[task].updates if updates is None else updates)
+    settles = method in (EP, IMPLICIT)
+    relaxing = ("relaxing", (("beta", BETA), ("tol", TOLERANCE)))
     return Measurement(
         "reward",
         f"{task}, {method}, rate {rate:g}, seed {seed}",
@@ -56,8 +59,9 @@ def training(task: str, method: str, seed: int, rate: float, updates: int | None
             ("method", method),
             ("seed", seed),
             ("recipe", tuple(asdict(recipe).items())),
+            *((relaxing,) if settles else ()),
         ),
-        weight=recipe.updates * (2.0 if method in ("ep", "implicit") else 1.0),
+        weight=recipe.updates * (2.0 if settles else 1.0),
     )
 
 
@@ -83,6 +87,7 @@ def run_reward(
     seeds: int = 10,
     first_seed: int = 0,
     updates: int | None = None,
+    keep: bool = False,
     processes: int = 1,
     fresh: bool = False,
     listener: Listener[Measurement] | None = None,
@@ -90,7 +95,9 @@ def run_reward(
     """Train, evaluate and judge; writes ``reward.json`` and returns what it holds.
 
     Stopped at any time, the next call goes on from there. ``updates`` makes trainings shorter than
-    the study's.
+    the study's. With ``keep`` the trainings of the file that is there count as done if their
+    settings are these, whatever code made them, unless this code has made them too: they are listed
+    as ``carried``, each with its commit.
 
     Raises:
         InvalidInputError: an unknown task or method, or seeds that the search had.
@@ -107,20 +114,53 @@ def run_reward(
     words += [f"--method {m}" for m in methods if tuple(methods) != STUDIED]
     words += [f"--seeds {seeds}"] * (seeds != 10) + [f"--seed {first_seed}"] * (first_seed != 0)
     words += [] if updates is None else [f"--updates {updates}"]
+    words += ["--keep"] * keep
+    path = folder / f"{stem}.json"
+    wanted = measurements(tasks, methods, chosen, updates)
+    store = Store(folder / KEPT)
+    earlier = _finished(path, [j for j in wanted if store.load(j) is None]) if keep else {}
+    jobs = [job for job in wanted if job.label not in earlier]
+
+    def assemble(measured: list[dict[str, Any]]) -> dict[str, Any]:
+        found = {label: run for label, (_, run) in earlier.items()}
+        found |= {job.label: run for job, run in zip(jobs, measured, strict=True)}
+        carried = [made for made, _ in earlier.values()]
+        return {"stem": stem, "carried": carried, **judged_runs([found[j.label] for j in wanted])}
+
     return run_study(
-        measurements(tasks, methods, chosen, updates),
-        lambda found: {"stem": stem, **judged_runs(found)},
+        jobs,
+        assemble,
         command=" ".join(["toreqprop reward", *words]),
-        path=folder / f"{stem}.json",
+        path=path,
         processes=processes,
         fresh=fresh,
         listener=listener,
     )
 
 
+def _finished(
+    path: Path, jobs: Sequence[Measurement]
+) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By label, what the study's file holds of these jobs: what a run was made of, and the run."""
+    if not path.exists():
+        return {}
+    report = json.loads(path.read_text())
+    runs = {(run["task"], run["method"], run["seed"]): run for run in report["runs"]}
+    made = {each["label"]: each for each in (*report.get("carried", ()), *report["measurements"])}
+    found = {}
+    for job in jobs:
+        each = made.get(job.label)
+        if each is not None and each["settings"] == job.settings():
+            given = dict(job.arguments)
+            run = runs[given["task"], given.get("method", "random"), given["seed"]]
+            found[job.label] = ({"commit": report["commit"], **each}, run)
+    return found
+
+
 def run_search(
     folder: Path,
     *,
+    tasks: Sequence[str] = TASKS,
     updates: int | None = None,
     processes: int = 1,
     fresh: bool = False,
@@ -128,11 +168,20 @@ def run_search(
     rates: Path = RATES,
 ) -> dict[str, Any]:
     """Try every rate of the grid for every method alike; writes ``reward_search.json``, and the
-    chosen rates where the study reads them."""
+    chosen rates where the study reads them. Trials of other ``tasks`` stay as they are there."""
+    _check(tasks, STUDIED)
+    path = folder / "reward_search.json"
+    before = json.loads(path.read_text()) if path.exists() else {"trials": [], "measurements": []}
+    kept = [each for each in before["trials"] if each["task"] not in tasks]
+    carried = [
+        {"commit": before["commit"], **each}
+        for each in (*before.get("carried", ()), *before["measurements"])
+        if each["settings"]["arguments"]["task"] not in tasks
+    ]
     keys = [
         (task, method, rate, seed)
         for seed in SEARCH_SEEDS
-        for task in TASKS
+        for task in tasks
         for method in STUDIED
         for rate in GRID
     ]
@@ -145,36 +194,25 @@ def run_search(
             }
             for (task, method, rate, seed), each in zip(keys, found, strict=True)
         ]  # fmt: skip
-        return {"grid": GRID, "seeds": SEARCH_SEEDS, "trials": trials, "chosen": choose(trials)}
+        trials = sorted(trials + kept, key=lambda each: TASKS.index(each["task"]))
+        return {
+            "grid": GRID, "seeds": SEARCH_SEEDS, "trials": trials, "chosen": choose(trials),
+            "carried": carried,
+        }  # fmt: skip
 
     found = run_study(
         [training(task, method, seed, rate, updates) for task, method, rate, seed in keys],
         assemble,
-        command="toreqprop reward --search",
-        path=folder / "reward_search.json",
+        command=" ".join(
+            ["toreqprop reward --search", *(f"--task {t}" for t in tasks if tuple(tasks) != TASKS)]
+        ),
+        path=path,
         processes=processes,
         fresh=fresh,
         listener=listener,
     )
     write_atomically(rates, json.dumps(found["chosen"], indent=1) + "\n")
     return found
-
-
-def second_half(curve: dict[str, list[Any]]) -> float:
-    """Mean return of the episodes that ended in the second half of a training; of all of them
-    where none did."""
-    pairs = [
-        (count, mean)
-        for count, mean in zip(curve["episodes"], curve["mean_return"], strict=True)
-        if count
-    ]
-    half = len(curve["steps"]) // 2
-    late = [p for p in zip(curve["episodes"][half:], curve["mean_return"][half:], strict=True)
-            if p[0]]  # fmt: skip
-    counted = late or pairs
-    if not counted:
-        raise InvalidInputError("No episode ended: train longer.")
-    return sum(n * mean for n, mean in counted) / sum(n for n, _ in counted)
 
 
 def choose(trials: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from toreqprop.bench.reward.policies import build, greedy, recurrent_norm, value_network
-from toreqprop.bench.reward.ppo import Batch, Recipe, Update, policy_loss, train
+from toreqprop.bench.reward.ppo import Batch, Recipe, Update, beyond, policy_loss, train
 from toreqprop.certificate import certify
 from toreqprop.errors import InvalidInputError
 from toreqprop.models import EquilibriumModel
@@ -39,7 +39,7 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "cartpole": Environment("CartPole-v1", (2.4, 2.0, 0.21, 2.0), 2, 475.0, 30),
+    "cartpole": Environment("CartPole-v1", (2.4, 2.0, 0.21, 2.0), 2, 475.0, 60),
     "acrobot": Environment("Acrobot-v1", (1.0, 1.0, 1.0, 1.0, 4.0, 9.0), 3, -85.0, 60),
 }
 
@@ -51,11 +51,20 @@ def environment(task: str) -> Environment:
     return ENVIRONMENTS[task]
 
 
-def trained(task: str, method: str, seed: int, recipe: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Train one policy, then play greedily where training never was; plain data, times apart."""
+def trained(
+    task: str,
+    method: str,
+    seed: int,
+    recipe: Iterable[tuple[str, Any]],
+    relaxing: Iterable[tuple[str, float]] = (),
+) -> dict[str, Any]:
+    """Train one policy, then play greedily where training never was; plain data, times apart.
+
+    ``relaxing`` has β and tolerance of a network that settles.
+    """
     played, settings = environment(task), Recipe(**dict(recipe))
     scale, inputs = torch.tensor(played.scale), len(played.scale)
-    policy = build(method, inputs, settings.hidden, played.actions, seed)
+    policy = build(method, inputs, settings.hidden, played.actions, seed, **dict(relaxing))
     value = value_network(inputs, settings.value_hidden, seed)
     watched = _Watched(policy, settings)
     norm = recurrent_norm(policy)
@@ -107,7 +116,7 @@ def played_greedily(policy: nn.Module, where: Environment, seed: int) -> list[fl
 
 
 class _Watched:
-    """The relaxations of a policy, and the certificates of its first and its last gradient."""
+    """The relaxations of a policy, and certificates of its gradient: at first, amid, at the end."""
 
     def __init__(self, policy: nn.Module, recipe: Recipe) -> None:
         self._policy = policy if isinstance(policy, EquilibriumModel) else None
@@ -116,20 +125,22 @@ class _Watched:
         self._certificates: list[dict[str, Any]] = []
         self._unsettled = self._relaxations = 0
         self._key = 0
+        first, half = recipe.steps, max(1, recipe.updates // 2) * recipe.steps
+        self._end = recipe.updates * recipe.steps
+        self._moments = {(first, True), (half, False), (self._end, False)}
 
     def see(self, update: Update) -> None:
         model = self._policy
         if model is None:
             return
-        first = update.before and update.steps == self._recipe.steps
-        last = update.steps == self._recipe.updates * self._recipe.steps
+        last = update.steps == self._end
         if update.before and last:
             self._key = model.register_relaxation_hook(self._last)
         if last and not update.before:
             model.remove_relaxation_hook(self._key)
             self._unsettled = sum(model.failures.values())
             self._relaxations = model.relaxations
-        if first or (last and not update.before):
+        if (update.steps, update.before) in self._moments:
             self._certificates.append(certified(model, update.batch, self._recipe))
 
     def found(self) -> dict[str, Any]:
@@ -145,20 +156,23 @@ class _Watched:
 
 
 def certified(model: EquilibriumModel, batch: Batch, recipe: Recipe) -> dict[str, Any]:
-    """The certificate of the policy's own gradient, at its own β, on states it visited.
+    """The certificate of the policy's own gradient, at its own β, on states it visited: of the loss
+    that is learnt from.
 
-    The probabilities are those of now, so that no ratio is clipped: a step's first gradient.
+    Which samples are beyond the clip is decided once, by the policy as it acts: where a ratio is at
+    the clip to the tolerance, the loss has a kink, and the exact gradient would be of its other
+    side.
     """
     batch = batch.rows(torch.arange(min(CERTIFIED, len(batch.action))))
     with torch.no_grad():
-        log_all = model(batch.observation).log_softmax(-1)
-    now = log_all.gather(1, batch.action[:, None])[:, 0]
+        within = ~beyond(model(batch.observation), batch, recipe.clip)
 
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         at = Batch(batch.observation, y[:, 0].long(), y[:, 1], y[:, 2], y[:, 2])
-        return policy_loss(logits, at, recipe.clip, recipe.entropy)
+        return policy_loss(logits, at, float("inf"), recipe.entropy)
 
-    y = torch.stack([batch.action.float(), now, batch.advantage], 1)
+    counted = within * batch.advantage
+    y = torch.stack([batch.action.float(), batch.log_probability, counted], 1)
     found = certify(model, batch.observation, y, loss=loss)
     ratios = [tensor.norm_ratio for tensor in found.tensors]
     return {

@@ -7,7 +7,7 @@ For each task, EP's mean greedy return and that of each plain network, paired by
 2. EP is as good: two one-sided tests find it within `MARGIN` of that way of the plain network's
    (adjusted by Holm over all comparisons), or a paired t-test finds it better;
 3. the network recurs: the least true norm, at first and at the end, is at least `LEAST_NORM`;
-4. every certificate passes, at first and at the end, at the policy's own β.
+4. every certificate passes, at first, amid and at the end, at the policy's own β.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from toreqprop.bench.reward.trial import ENVIRONMENTS
+from toreqprop.errors import InvalidInputError
 from toreqprop.evidence.checked import check, mean, verdict
 from toreqprop.evidence.statistics import SIGNIFICANCE, compare, exceeds, holm, summarise
 
@@ -76,6 +77,7 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
     found |= {
         "parameters": own[0]["parameters"],
         "environment_steps": own[0]["curve"]["steps"][-1],
+        "second_half": asdict(summarise([second_half(run["curve"]) for run in own])),
         "timing": {"cpu_seconds": mean([run["timing"]["cpu_seconds"] for run in own])},
     }
     if own[0]["norm"] is not None:
@@ -83,13 +85,32 @@ def _summary(runs: Sequence[Run], task: str, method: str) -> dict[str, Any]:
         found |= {
             "norm": [min(run["norm"][k] for run in own) for k in (0, 1)],
             "steps": {name: mean([run["steps"][name] for run in own]) for name in own[0]["steps"]},
-            "cosine": [min(proof[k]["cosine"] for proof in proofs) for k in (0, 1)],
-            "contraction": [mean([proof[k]["contraction"] for proof in proofs]) for k in (0, 1)],
+            "cosine": [min(p["cosine"] for p in each) for each in zip(*proofs, strict=True)],
+            "contraction": [
+                mean([p["contraction"] for p in each]) for each in zip(*proofs, strict=True)
+            ],
             "certified": sum(all(p["ok"] for p in proof) for proof in proofs),
             "unsettled": sum(run["unsettled"] for run in own),
             "relaxations": sum(run["relaxations"] for run in own),
         }
     return found
+
+
+def second_half(curve: dict[str, list[Any]]) -> float:
+    """Mean return of the episodes that ended in the second half of a training; of all of them
+    where none did."""
+    pairs = [
+        (count, mean)
+        for count, mean in zip(curve["episodes"], curve["mean_return"], strict=True)
+        if count
+    ]
+    half = len(curve["steps"]) // 2
+    late = [p for p in zip(curve["episodes"][half:], curve["mean_return"][half:], strict=True)
+            if p[0]]  # fmt: skip
+    counted = late or pairs
+    if not counted:
+        raise InvalidInputError("No episode ended: train longer.")
+    return sum(n * mean for n, mean in counted) / sum(n for n, _ in counted)
 
 
 def _comparisons(runs: Sequence[Run]) -> list[dict[str, Any]]:
