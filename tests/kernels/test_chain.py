@@ -166,7 +166,7 @@ def test_a_start_is_used() -> None:
 
 def test_a_shift_too_small_to_be_squared_is_still_felt_by_its_neighbour() -> None:
     """At an equilibrium every factor is one: ``own_l = joint_l + joint_{l+1} − force_l``."""
-    from toreqprop.kernels.chain_loops import _amplitudes
+    from toreqprop.kernels.chain_shift import _amplitudes
 
     own, joint = np.array([1e-40, 1.0, 1.0]), np.array([0.0, 0.2, 0.3])
     force, found = np.array([0.0, 0.5, 0.3]) - np.array([0.0, 1.0, 1.0]), np.zeros(3)

@@ -10,14 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.chain_loops import (
-    advance,
-    balance,
-    extrapolate,
-    part_of,
-    settle,
-    settle_shift,
-)
+from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle
+from toreqprop.kernels.chain_shift import balance, settle_shift
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import numbers_at, product
