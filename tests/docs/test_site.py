@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import re
@@ -81,13 +82,15 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> 
 
 
 def test_the_verification_s_pages_speak_of_bars_where_they_have_some(hooks: ModuleType) -> None:
-    without = hooks.load(hooks.FULL)
+    report = hooks.load(hooks.FULL)
+    report["tracks"] = report["tracks"][:3]  # all of them take their time
+    without = copy.deepcopy(report)
     for track in without["tracks"]:
         track.pop("nearest")
         for check in track["checks"]:
             check.pop("gauge")
-    full = hooks.BUILT["results/verification-full-report.html"]()
-    for text, bars in ((full, True), (hooks.verification_html(without), False)):
+    for found, bars in ((report, True), (without, False)):
+        text = hooks.verification_html(found)
         assert ('<i class="gauge"' in text) is bars
         assert ("<th>Nearest</th>" in text) is bars
         assert ("On every bar" in text) is bars
