@@ -315,3 +315,16 @@ def test_cost_nudge_refuses_an_oracle() -> None:
     model = tight_model(gradient=teq.ImplicitGradient())
     with pytest.raises(teq.UnsupportedModelError, match="CenteredEP"):
         teq.nudged_gradients(model, *batch())
+
+
+def test_a_kind_of_unrolled_gradient_goes_through_the_trajectory_too() -> None:
+    class Own(teq.UnrolledGradient):
+        """The same under another name."""
+
+    torch.manual_seed(0)
+    x, model = torch.randn(5, 4), teq.LoopedMLP(4, 8, 3, radius=0.5)
+    found = []
+    for gradient in (teq.UnrolledGradient(20), Own(20)):
+        model.gradient = gradient
+        found.append(torch.autograd.grad(model(x).sum(), model.recurrent.raw)[0])
+    assert torch.equal(*found)
