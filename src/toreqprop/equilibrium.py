@@ -49,7 +49,7 @@ def equilibrium(settings: Settings, x: Tensor, params: Params) -> Solution:
     The backward pass of ``state`` runs the nudged phases of ``settings.gradient``. What is saved
     for it (inputs, parameters, drive, equilibrium) does not depend on how long it relaxed.
     """
-    if UnrolledGradient in type(settings.gradient).__mro__:  # as `isinstance`, which is slow here
+    if isinstance(settings.gradient, UnrolledGradient):
         if settings.gradient.tol is not None:
             refuse_tracing()
         state, steps = settings.gradient.trajectory(settings.field, x, params)
