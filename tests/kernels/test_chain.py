@@ -164,14 +164,50 @@ def test_a_start_is_used() -> None:
     assert again.steps < first.steps
 
 
-def test_a_shift_too_small_to_be_squared_is_still_felt_by_its_neighbour() -> None:
-    """At an equilibrium every factor is one: ``own_l = joint_l + joint_{l+1} − force_l``."""
+def _least_energy(own, link, force, heat, left_out):  # type: ignore[no-untyped-def]
+    """What `chain_shift._amplitudes` finds, by a dense solve; without the layers ``left_out``."""
+    count = 2 * len(own)
+    matrix = np.zeros((count, count))
+    for layer, t in enumerate(heat):
+        here, below = slice(2 * layer, 2 * layer + 2), slice(2 * layer - 2, 2 * layer)
+        yy, yg, gg = own[layer]
+        matrix[here, here] = t * np.array([[yy, yg], [yg, gg]])
+        if layer:
+            matrix[here, below] = -t * link[layer, :4].reshape(2, 2)
+            matrix[below, here] = matrix[here, below].T
+    kept = [i for i in range(count) if i // 2 not in left_out]
+    found = np.zeros(count)
+    found[kept] = np.linalg.solve(matrix[np.ix_(kept, kept)], force.reshape(-1)[kept])
+    return found.reshape(-1, 2)
+
+
+@pytest.mark.parametrize("left_out", [(), (0,), (1,)])
+def test_factors_of_shifts_make_the_energy_smallest(left_out: tuple[int, ...]) -> None:
+    """As a dense solve says; a layer too small to be squared stays as it is, nothing is divided by
+    it, and its neighbours are solved for without it."""
     from toreqprop.kernels.chain_shift import _amplitudes
 
-    own, joint = np.array([1e-40, 1.0, 1.0]), np.array([0.0, 0.2, 0.3])
-    force, found = np.array([0.0, 0.5, 0.3]) - np.array([0.0, 1.0, 1.0]), np.zeros(3)
-    _amplitudes(own, joint, force, np.ones(3), found)
-    assert found == pytest.approx(np.ones(3), abs=1e-12)
-    own[0], own[2], force[0] = 1.0, 1e-40, -0.8
-    _amplitudes(own, joint, force, np.ones(3), found)
-    assert found == pytest.approx(np.ones(3), abs=1e-12)
+    draw = np.random.default_rng(0)
+    own = np.stack([[1.0, 0.2, 0.5]] * 3) + 0.05 * draw.random((3, 3))
+    link, force = 0.2 * draw.standard_normal((3, 6)), 0.1 * draw.standard_normal((3, 2))
+    heat, found = np.array([4.0, 2.0, 1.0]), np.ones((3, 2))
+    for layer in left_out:
+        own[layer] = 1e-40
+    wanted = _least_energy(own, link, force, heat, left_out)
+    _amplitudes(own, link, force, heat, np.empty((6, 6)), found)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-15)
+    assert np.abs(wanted).max() > 0.01
+
+
+def test_nothing_pulls_at_an_equilibrium() -> None:
+    """There factors are zero whatever the stiffness is taken to be; and they are where energy has
+    no minimum."""
+    from toreqprop.kernels.chain_shift import _amplitudes
+
+    own, link, found = np.ones((2, 3)), np.zeros((2, 6)), np.ones((2, 2))
+    own[:, 1], link[1, 0] = 0.1, 0.3
+    assert _amplitudes(own, link, np.zeros((2, 2)), np.ones(2), np.empty((4, 6)), found)
+    assert not found.any()
+    link[1, 0], found[:] = 1.5, 1.0
+    assert not _amplitudes(own, link, np.ones((2, 2)), np.ones(2), np.empty((4, 6)), found)
+    assert not found.any()

@@ -79,7 +79,7 @@ class Chain:
         center, shift = _empty(drive, widths), _empty(drive, widths)
         residual, moved = np.zeros(drive.shape[0]), np.zeros((layers, 2))
         places = _at((*self.weights, *self.biases, *forces, *known, *center, *shift))
-        halves, good, finite, layer, restless = phases.relax_pair(
+        passes, good, finite, layer, restless = phases.relax_pair(
             routine(drive.dtype), drive.numpy(), places, shares, _bounds(widths),
             self.feedback, self.memory, _constants(tol, drive.dtype), RECENTRED, max_steps,
             residual, moved,
@@ -87,7 +87,7 @@ class Chain:
         if restless:
             return None
         return _solution(
-            center, (halves + 1) // 2, good, finite, layer, residual,
+            center, passes, good, finite, layer, residual,
             shift=shift, changes=tuple(map(tuple, moved.tolist())),
         )  # fmt: skip
 

@@ -25,8 +25,8 @@ EVEN = 8
 does: only in long phases does the norm of the temperatures, which hardly sees the upper layers
 where feedback is weak, make up for that."""
 
-SCALED = 16
-"""Half passes of a shift that are scaled layer by layer: most networks settle within them."""
+SCALED = 8
+"""Passes of a shift that are scaled layer by layer: most networks settle within them."""
 
 
 @compiled
@@ -189,14 +189,15 @@ def relax_pair(  # type: ignore[no-untyped-def]
     (layers, 2), norms over the batch of how far the mean is from the free states, and of the
     shift. A share of zero is a layer that is not pushed.
 
-    Half passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
-    layer's shift is then scaled so that together they make the energy smallest: without, each
-    pass adds only the next term of a geometric series. A shift that has not settled after `SCALED`
-    of them is one of many layers near the edge of stability: from there on passes are extrapolated,
-    as in a free phase. Either only proposes where the next half pass begins; what ends the phase is
-    what that changes. Returns half passes, whether all have
-    converged, whether all is finite, the layer with the largest residual, and whether the center
-    had to move more often than ``recentred_most``.
+    Passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every layer
+    then goes on along its image and along what the pass changed, so that together they make the
+    energy smallest (`chain_shift.balance`): without, each pass adds only the next term of a
+    geometric series. A shift that has not settled after `SCALED` of them is one of many layers near
+    the edge of stability: from there on passes are extrapolated from several past ones. Either only
+    proposes where the next pass begins and, no farther than the last pass went, where the phase ends;
+    what ends it is what a pass changes. Returns passes, whether all have converged, whether all is
+    finite, the layer with the largest residual, and whether the center had to move more often than
+    ``recentred_most``.
     """
     tol, drift_at, worst = constants[0], constants[4], 0
     batch, total = drive.shape[0], bounds[-1]
@@ -205,9 +206,10 @@ def relax_pair(  # type: ignore[no-untyped-def]
     each = given[2 * top :].reshape(4, top + 1)
     pushes, free, places = each[0], each[1], each[2:]
     nothing = np.zeros((2, batch, total), drive.dtype)
-    space = np.empty((5, batch, total), drive.dtype)
+    space = np.empty((7, batch, total), drive.dtype)
     up, shift = nothing[0], nothing[1]
     down, fresh, middle, center, push = space[0], space[1], space[2], space[3], space[4]
+    rising, falling = space[5], space[6]
     bias, pushed = _biases(biases, bounds, drive), shares != 0
     _side_by_side(free, bounds, batch, center)
     for layer in range(top + 1):
@@ -225,49 +227,58 @@ def relax_pair(  # type: ignore[no-untyped-def]
     for i in range(batch):
         ledger[i, 0] = i
         down[i, a:b] = 0
-    # From nothing to the first shift everything changes, where there is more than one layer.
-    changes = np.full((batch, top + 1), 1 / constants[3] if top else 0.0)
-    curves = np.full((batch, top + 1), -1.0)
     settle_shift(image, up, down, push, _place(bounds, top), 0.0, pushed[top], batch, middle, shift)
-    halves, rows, remaining, finite, recentred = 0, batch, batch, True, 0
-    while remaining > 0 and finite and halves < 2 * max_steps:
+    passes, rows, remaining, finite, recentred = 0, batch, batch, True, 0
+    while remaining > 0 and finite and passes < max_steps:
         if remaining <= PACKED * rows:
-            for array in (center, push, up, down, shift, middle):
+            for array in (center, push, up, shift):
                 _pack(done, rows, array)
             if recentred:
                 _pack(done, rows, image)
             for kept in past:
                 _pack(done, rows, kept)
-            for table in (ledger, changes, curves):
-                _pack(done, rows, table)
+            _pack(done, rows, ledger)
             rows = _packed(done, rows)
-        downwards = halves % 2 == 0
-        if downwards:
-            for layer in range(top - 1, -1, -1):
-                above = fresh if layer + 1 < top else shift
-                _fall(gemm, above, weights, bounds, layer, rows, down)
-                settle_shift(
-                    image, up, down, push, _place(bounds, layer), feedback, pushed[layer], rows,
-                    middle, fresh,
-                )  # fmt: skip
-        else:
-            for layer in range(1, top + 1):
-                below = fresh if layer > 1 else shift
-                _rise(gemm, below, weights, bounds, layer, rows, up)
-                share = feedback if layer < top else 0.0
-                settle_shift(
-                    image, up, down, push, _place(bounds, layer), share, pushed[layer], rows,
-                    middle, fresh,
-                )  # fmt: skip
-        halves += 1
+        for layer in range(top - 1, -1, -1):
+            above = falling if layer + 1 < top else shift
+            _fall(gemm, above, weights, bounds, layer, rows, down)
+            found = falling if layer else fresh
+            settle_shift(
+                image, up, down, push, _place(bounds, layer), feedback, pushed[layer], rows,
+                middle, found,
+            )  # fmt: skip
+        if passes == 0 and top > 0 and constants[3] * tol >= 1:
+            a, b = bounds[1], bounds[top]
+            for i in range(rows):
+                _copy(falling[i, a:b], fresh[i, a:b])
+                _copy(shift[i, b:], fresh[i, b:])
+            remaining, finite, drift = balance(
+                True, memory > 0, fresh, falling, middle, shift, center, up, rising, down, heat,
+                bounds, constants, False, rows, ledger, done, free, places, moved,
+            )  # fmt: skip
+            if remaining == 0 or not finite:
+                worst, passes = _report(ledger, rows, residuals), 1
+                break
+        for layer in range(1, top + 1):
+            _rise(gemm, fresh, weights, bounds, layer, rows, rising)
+            share = feedback if layer < top else 0.0
+            settle_shift(
+                image, rising, down, push, _place(bounds, layer), share, pushed[layer], rows,
+                middle, fresh,
+            )  # fmt: skip
+        if top == 0:
+            settle_shift(
+                image, up, down, push, _place(bounds, 0), 0.0, pushed[0], rows, middle, fresh
+            )  # fmt: skip
+        passes += 1
         remaining, finite, drift = balance(
-            downwards, memory > 0 and top > 0 and halves <= SCALED, fresh, middle, shift, center,
-            up, down, push, pushed, feedback, heat, bounds, constants, halves == 2 * max_steps,
-            rows, ledger, changes, curves, done, free, places, moved,
+            False, memory > 0 and top > 0 and passes <= SCALED, fresh, falling, middle, shift,
+            center, up, rising, down, heat, bounds, constants, passes == max_steps, rows, ledger, done, free, places,
+            moved,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
-        if memory and top and halves >= SCALED and halves % 2 == 0:
-            if halves == SCALED:
+        if memory and top and passes >= SCALED:
+            if passes == SCALED:
                 past = np.empty((1 + 3 * slots, batch, total), push.dtype)
                 past[0] = shift
             else:
@@ -276,7 +287,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
         if remaining > 0 and drift > drift_at * tol:
             recentred += 1
             if recentred > recentred_most:
-                return halves, False, finite, worst, True
+                return passes, False, finite, worst, True
             ledger[:, 3] = 0  # what passes around another center did tells nothing
             if recentred == 1:
                 image = np.empty((batch, total), drive.dtype)
@@ -285,7 +296,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
             )
     for layer in range(top + 1):
         moved[layer, 0], moved[layer, 1] = np.sqrt(moved[layer, 0]), np.sqrt(moved[layer, 1])
-    return halves, done[:rows].all(), finite, worst, False
+    return passes, done[:rows].all(), finite, worst, False
 
 
 @compiled

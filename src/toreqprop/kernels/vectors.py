@@ -124,12 +124,32 @@ def _joints_step(builder: Any, given: Values, sums: Values) -> Values:
     return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
 
 
+def _stiffness_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, s = given
+    g = builder.fsub(y, x)
+    stiff = builder.fsub(ir.Constant(y.type, [1 + SOFTEST] * LANES), builder.fmul(s, s))
+    soft = builder.fdiv(ir.Constant(y.type, [1.0] * LANES), stiff)
+    bent, turned = builder.fmul(y, soft), builder.fmul(g, soft)
+    parts = [builder.fmul(*pair) for pair in ((bent, y), (bent, g), (turned, g))]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
+def _links_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, wy, wx, m = given
+    g, a, e = builder.fsub(y, x), builder.fsub(wy, wx), builder.fsub(y, m)
+    pairs = ((y, wy), (y, a), (g, wy), (g, a), (wy, e), (a, e))
+    parts = [builder.fmul(*pair) for pair in pairs]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
 SOFTEST = 1e-5
 """Added to the slope ``1 − y²`` of a saturated neuron, which is zero in float32."""
 
 _whole_product = _sums(1, _product_step)
 _whole_bends = _sums(3, _bends_step)
 _whole_joints = _sums(6, _joints_step)
+_whole_stiffness = _sums(3, _stiffness_step)
+_whole_links = _sums(6, _links_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
@@ -191,6 +211,40 @@ def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
         ae += a * e
         ce += c * e
     return float(ga), float(gc), float(ha), float(hc), float(ae), float(ce)
+
+
+@compiled
+def stiffness(y, x, s, out):  # type: ignore[no-untyped-def]
+    """To ``out``: ``⟨y, y/σ'⟩``, ``⟨y, g/σ'⟩`` and ``⟨g, g/σ'⟩`` of ``g = y − x``, with the slope
+    ``σ' = 1 − s²`` of tanh units at s."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    first, mixed, second = _whole_stiffness((y, x, s), whole)
+    for j in range(whole, count):
+        g = y[j] - x[j]
+        stiff = y.dtype.type(1 + SOFTEST) - s[j] * s[j]
+        first += y[j] / stiff * y[j]
+        mixed += y[j] / stiff * g
+        second += g / stiff * g
+    out[0], out[1], out[2] = first, mixed, second
+
+
+@compiled
+def links(y, x, wy, wx, m, out):  # type: ignore[no-untyped-def]
+    """To ``out``: ``⟨y, wy⟩``, ``⟨y, a⟩``, ``⟨g, wy⟩``, ``⟨g, a⟩``, ``⟨wy, e⟩`` and ``⟨a, e⟩`` of
+    ``g = y − x``, ``a = wy − wx``, ``e = y − m``."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    yw, ya, gw, ga, we, ae = _whole_links((y, x, wy, wx, m), whole)
+    for j in range(whole, count):
+        g, a, e = y[j] - x[j], wy[j] - wx[j], y[j] - m[j]
+        yw += y[j] * wy[j]
+        ya += y[j] * a
+        gw += g * wy[j]
+        ga += g * a
+        we += wy[j] * e
+        ae += a * e
+    out[0], out[1], out[2], out[3], out[4], out[5] = yw, ya, gw, ga, we, ae
 
 
 @compiled
