@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from toreqprop.kernels.chain_energy import least_energy
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import _copy, tanh
 from toreqprop.kernels.products import numbers_at
@@ -147,54 +148,33 @@ def extrapolate(  # type: ignore[no-untyped-def]
 
 @compiled
 def _downhill(  # type: ignore[no-untyped-def]
-    images, products, slot, i, state, up, falling, count, heat, strength, bounds
+    images, products, slot, i, state, up, falling, count, heat, bounds, space, found
 ):
-    """How far to go on from a sample's image y along ``g = y − start`` and ``h = y − last image``.
+    """How far each layer goes on from its image y along ``g = y − start``, ``h = y − last image``.
 
-    To where what pulls at the layers, linear in the way from y, is orthogonal to both in a norm
-    that weighs layers by ``heat``: with their temperatures it is where the energy is smallest
-    (conjugate gradients, with passes as preconditioner). All that it needs are products upwards,
-    which are known. What pulls at y is ``γWᵀ(y − m)`` with the states m that the way up found above
-    each layer, those of the way down (``falling``), at the top the start; γ is ``strength``. Along
-    g alone where ``count`` is one. Returns both factors, and whether they move y by no more than
-    the pass did.
+    To where the energy is smallest (`least_energy`). All that it needs are products upwards, which
+    are known. What pulls at y is ``γWᵀ(y − m)`` with the states m that the way up found above each
+    layer, those of the way down (``falling``), at the top the start. Along g alone where ``count``
+    is one. Returns whether ``found`` moves y by no more than the pass did.
     """
     layers, last = bounds.shape[0] - 1, slot if count < 2 else (slot + 1) % images.shape[0]
     image, rising = images[slot, i], products[slot, i]
     before = images[last, i] if count > 1 else state[i]
     risen = products[last, i] if count > 1 else up[i]
-    gg = gh = hh = first = one_two = two_one = second = pull = other = 0.0
+    own, link, force = space[:layers, :3], space[:layers, 3:7], space[:layers, 7:]
+    force[layers - 1] = 0
     for layer in range(layers):
-        a, b, t = bounds[layer], bounds[layer + 1], heat[layer]
+        a, b = bounds[layer], bounds[layer + 1]
         y, x, q = image[a:b], state[i, a:b], before[a:b]
-        one, mixed, two = bends(y, x, q)
-        gg, gh, hh = gg + t * one, gh + t * mixed, hh + t * two
+        own[layer, 0], own[layer, 1], own[layer, 2] = bends(y, x, q)
+        if count < 2:
+            own[layer, 2] = 0
         if layer > 0:
             m = falling[i, a:b] if layer + 1 < layers else x
             ga, gc, ha, hc, ae, ce = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
-            back = strength * heat[layer - 1]
-            first -= (t + back) * ga
-            one_two -= t * gc + back * ha
-            two_one -= t * ha + back * gc
-            second -= (t + back) * hc
-            pull += back * ae
-            other += back * ce
-    first, second = first + gg, second + hh
-    one_two, two_one = one_two + gh, two_one + gh
-    one = two = 0.0
-    if first > 0:
-        one = pull / first
-        whole = first * second - one_two * two_one
-        if count > 1 and whole > 10 * np.finfo(image.dtype).eps * first * second:
-            one = (pull * second - other * one_two) / whole
-            two = (other * first - pull * two_one) / whole
-    if not (abs(one) < _FARTHEST and abs(two) < _FARTHEST):
-        one = two = 0.0
-    return one, two, one * one * gg + 2 * one * two * gh + two * two * hh <= gg
-
-
-_FARTHEST = 1e3
-"""Factors beyond it are made of rounding."""
+            link[layer, 0], link[layer, 1], link[layer, 2], link[layer, 3] = ga, gc, ha, hc
+            force[layer - 1, 0], force[layer - 1, 1] = heat[layer] * ae, heat[layer] * ce
+    return least_energy(own, link, force, heat, space[layers:, :6], found)
 
 
 @compiled
@@ -217,8 +197,8 @@ def _inside(row):  # type: ignore[no-untyped-def]
 
 @compiled
 def advance(  # type: ignore[no-untyped-def]
-    images, products, slot, memory, state, up, falling, heat, strength, bounds, constants, final,
-    rows, ledger, done, places,
+    images, products, slot, memory, state, up, falling, heat, bounds, constants, final, rows,
+    ledger, done, places,
 ):  # fmt: skip
     """After a pass from ``state`` to ``images[slot]``: what has converged, and the next start.
 
@@ -232,6 +212,7 @@ def advance(  # type: ignore[no-untyped-def]
     layers = bounds.shape[0] - 1
     last = (slot + 1) % images.shape[0]
     remaining, finite = 0, True
+    space, factors = np.zeros((3 * layers, 9)), np.zeros((layers, 2))
     for i in range(rows):
         if done[i]:
             continue
@@ -250,26 +231,31 @@ def advance(  # type: ignore[no-untyped-def]
             keep(image, bounds, int(own[0]), places)
             continue
         remaining += not done[i]
-        one, two, near = 0.0, 0.0, True
+        near, known = False, products[slot, i]
         if memory and layers > 1:
             if not change <= 2 * own[4] and own[4] > 0:
                 own[3] = 0
             own[4] = change
             own[3] = min(own[3] + 1, 2)
-            one, two, near = _downhill(
-                images, products, slot, i, state, up, falling, int(own[3]), heat, strength, bounds
-            )
-        if done[i] and (not near or not (one != 0 or two != 0)):
+            near = _downhill(
+                images, products, slot, i, state, up, falling, int(own[3]), heat, bounds, space,
+                factors,
+            )  # fmt: skip
+        if done[i] and not near:
             keep(image, bounds, int(own[0]), places)
             continue
-        _go(image, before, images[last, i] if two != 0 else before, one, two, before)
+        for layer in range(layers):
+            a, b = bounds[layer], bounds[layer + 1]
+            one, two = factors[layer]
+            other = images[last, i, a:b] if two != 0 else before[a:b]
+            _go(image[a:b], before[a:b], other, one, two, before[a:b])
+            if layer + 1 < layers and not done[i]:
+                a, b = b, bounds[layer + 2]
+                other = products[last, i, a:b] if two != 0 else up[i, a:b]
+                _go(known[a:b], up[i, a:b], other, one, two, up[i, a:b])
         if done[i]:
             _inside(before)
             keep(before, bounds, int(own[0]), places)
-            continue
-        a, known = bounds[1] if layers > 1 else bounds[layers], products[slot, i]
-        other = products[last, i] if two != 0 else up[i]
-        _go(known[a:], up[i, a:], other[a:], one, two, up[i, a:])
     if not finite:
         for i in range(rows):
             if not done[i]:

@@ -20,11 +20,6 @@ PACKED = 0.75
 """Samples still relaxing are packed together where they are at most this part of those that are
 computed: copying them costs as much as a small product."""
 
-EVEN = 8
-"""Passes of a free phase whose extrapolation weighs all layers alike, as the rule that ends it
-does: only in long phases does the norm of the temperatures, which hardly sees the upper layers
-where feedback is weak, make up for that."""
-
 SCALED = 8
 """Passes of a shift that are scaled layer by layer: most networks settle within them."""
 
@@ -121,7 +116,7 @@ def relax(  # type: ignore[no-untyped-def]
     state, up, down, falling = space[0], space[1], space[2], space[3]
     bias = _biases(biases, bounds, drive)
     ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
-    even, heat = np.ones(top + 1), _temperatures(top, feedback)
+    heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
         _copy(drive[i], up[i, : bounds[1]])
@@ -157,8 +152,8 @@ def relax(  # type: ignore[no-untyped-def]
             settle(up, down, bias, _place(bounds, 0), 0.0, rows, new)
         steps += 1
         remaining, finite = advance(
-            images, products, turn, memory, state, up, falling, even if steps < EVEN else heat,
-            feedback, bounds, constants, steps == max_steps, rows, ledger, done, places,
+            images, products, turn, memory, state, up, falling, heat, bounds, constants,
+            steps == max_steps, rows, ledger, done, places,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
         turn = (turn + 1) % slots
@@ -189,13 +184,13 @@ def relax_pair(  # type: ignore[no-untyped-def]
     (layers, 2), norms over the batch of how far the mean is from the free states, and of the
     shift. A share of zero is a layer that is not pushed.
 
-    Passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every layer
-    then goes on along its image and along what the pass changed, so that together they make the
-    energy smallest (`chain_shift.balance`): without, each pass adds only the next term of a
+    Passes of the shift, downwards first, as the nudge enters at the top. With ``memory`` every
+    layer then goes on along its image and along what the pass changed, so that together they make
+    the energy smallest (`chain_shift.balance`): without, each pass adds only the next term of a
     geometric series. A shift that has not settled after `SCALED` of them is one of many layers near
     the edge of stability: from there on passes are extrapolated from several past ones. Either only
-    proposes where the next pass begins and, no farther than the last pass went, where the phase ends;
-    what ends it is what a pass changes. Returns passes, whether all have converged, whether all is
+    proposes where the next pass begins and, no farther than the last pass went, where the phase
+    ends; what ends it is what a pass changes. Returns passes, whether all have converged, whether all is
     finite, the layer with the largest residual, and whether the center had to move more often than
     ``recentred_most``.
     """
@@ -273,8 +268,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
         passes += 1
         remaining, finite, drift = balance(
             False, memory > 0 and top > 0 and passes <= SCALED, fresh, falling, middle, shift,
-            center, up, rising, down, heat, bounds, constants, passes == max_steps, rows, ledger, done, free, places,
-            moved,
+            center, up, rising, down, heat, bounds, constants, passes == max_steps, rows, ledger,
+            done, free, places, moved,
         )  # fmt: skip
         worst = _report(ledger, rows, residuals)
         if memory and top and passes >= SCALED:
