@@ -190,9 +190,9 @@ def relax_pair(  # type: ignore[no-untyped-def]
     geometric series. A shift that has not settled after `SCALED` of them is one of many layers near
     the edge of stability: from there on passes are extrapolated from several past ones. Either only
     proposes where the next pass begins and, no farther than the last pass went, where the phase
-    ends; what ends it is what a pass changes. Returns passes, whether all have converged, whether all is
-    finite, the layer with the largest residual, and whether the center had to move more often than
-    ``recentred_most``.
+    ends; what ends it is what a pass changes. Returns passes, whether all have converged, whether
+    all is finite, the layer with the largest residual, and whether the center had to move more
+    often than ``recentred_most``.
     """
     tol, drift_at, worst = constants[0], constants[4], 0
     batch, total = drive.shape[0], bounds[-1]
