@@ -27,7 +27,7 @@ if BOUNDED:
     with torch.no_grad():
         model.recurrent.raw.mul_(20)
 x, y = torch.randn(64, 16), torch.randint(0, 4, (64,))
-optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+optimizer = torch.optim.Adam(model.parameters(), 1e-2 if BOUNDED else 1e-4)
 for _ in range(20):
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(x), y).backward()
