@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -35,3 +39,19 @@ def wait_until(process: subprocess.Popen[str], reached: Callable[[], bool]) -> N
     while not reached():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
+
+
+def kill_when_there(mark: Path, ready: Callable[[], bool] = lambda: True) -> Future[int]:
+    """Kill the process that leaves its number in a file, as soon as it has and all is ready."""
+    killed: Future[int] = Future()
+
+    def kill() -> None:
+        while not (mark.exists() and ready()):
+            time.sleep(0.01)
+        number = int(mark.read_text())
+        os.kill(number, signal.SIGKILL)
+        killed.set_result(number)
+
+    # A test that fails before there is a number must not wait for it at the end of the program.
+    threading.Thread(target=kill, daemon=True).start()
+    return killed

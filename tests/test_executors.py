@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.elsewhere import Draws, OtherCode
+from tests.processes import kill_when_there
 from toreqprop import executors
 from toreqprop.cli import app
 from toreqprop.errors import InvalidInputError
@@ -83,7 +82,7 @@ def test_a_pool_that_breaks_is_finished_here(expected: list[Record], tmp_path: P
     jobs = [*JOBS[:5], Draws(5, str(tmp_path))]
     told = Told()
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
-        killer = _kill_when_there(tmp_path / "worker")
+        killer = kill_when_there(tmp_path / "worker")
         found = run_jobs(jobs, Store(tmp_path / "kept"), executor=executor, listener=told)
         killer.result()
     assert [found.records[job] for job in jobs] == expected
@@ -117,7 +116,7 @@ def test_a_killed_dask_worker_loses_nothing_and_changes_no_number(
 ) -> None:
     jobs = [*JOBS[:5], Draws(5, str(tmp_path))]
     told = Told()
-    killer = _kill_when_there(tmp_path / "worker")
+    killer = kill_when_there(tmp_path / "worker")
     address = cluster.scheduler_address
     found = run_jobs(jobs, Store(tmp_path / "kept"), executor=address, listener=told)
     assert killer.result() != os.getpid()
@@ -125,26 +124,6 @@ def test_a_killed_dask_worker_loses_nothing_and_changes_no_number(
     assert not told.again  # the scheduler itself gave the job to another worker
     assert sorted(told.over, key=lambda job: job.seed) == jobs
     assert run_jobs(jobs, Store(tmp_path / "kept")).reused == len(jobs)
-
-
-def _kill_when_there(mark: Path) -> Future[int]:
-    """Kill the process that leaves its number in a file, as soon as it does."""
-
-    def kill() -> int:
-        while not mark.exists():
-            time.sleep(0.01)
-        number = int(mark.read_text())
-        os.kill(number, signal.SIGKILL)
-        return number
-
-    return _in_background(kill)
-
-
-def _in_background(do: Callable[[], int]) -> Future[int]:
-    executor: Executor = ThreadPoolExecutor(1)
-    future = executor.submit(do)
-    executor.shutdown(wait=False)
-    return future
 
 
 @pytest.mark.filterwarnings("ignore:The loss was still falling")

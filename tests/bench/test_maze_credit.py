@@ -58,9 +58,11 @@ def test_without_a_kernel_credit_stays_where_it_is() -> None:
 
 def test_the_tables_have_every_training(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = replace(
-        SETUPS["maze-reach"], updates=8, mazes=32, batch=8, max_steps=20, counts=(2, 2, 2, 1)
-    )
+        SETUPS["maze-reach"], updates=8, mazes=32, batch=8, max_steps=20, counts=(2, 2, 2, 1),
+        sides=(7, 9, 11, 13),
+    )  # fmt: skip
     monkeypatch.setitem(SETUPS, "maze-reach", setup)
+    monkeypatch.setattr(study, "SIDE", 9)
     monkeypatch.setattr(study, "COUNT", 1)
     parts = [study.along_training("maze-reach"), *map(study.with_targets, ("all", "near", "far"))]
     found = study.assemble(parts)

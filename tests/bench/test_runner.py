@@ -8,16 +8,17 @@ import signal
 import subprocess
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.bench import held
 from tests.bench.conftest import report_of
-from tests.processes import running, wait_until
+from tests.processes import kill_when_there, running, wait_until
 from toreqprop.bench.benchmark import KEPT, BenchmarkReport, run_benchmark
 from toreqprop.bench.plan import Plan, make_plan
 from toreqprop.bench.row_report import worst
@@ -25,20 +26,67 @@ from toreqprop.bench.rows import row
 from toreqprop.bench.run import Run
 from toreqprop.cli import app
 from toreqprop.errors import DataUnavailableError, InvalidInputError
-from toreqprop.evidence import Outcome, Store, job, run_jobs
+from toreqprop.evidence import Outcome, Record, Store, job, run_jobs, runner
 from toreqprop.evidence.code import sources
 from toreqprop.evidence.job import without_times
 from toreqprop.sealed import write_sealed
 from toreqprop.tasks import TASKS
 
+FOLDER = "benchmark/quick-partial"
+RUNS = 4
+OPTIONS = ["benchmark", "--tasks", "digits", "--seeds", "1", "--epochs", "1", "--no-controls"]
+"""One run of every arm."""
 
+
+@dataclass(frozen=True)
+class Disturbed:
+    """A benchmark by two processes, one of which was killed when all other runs were finished."""
+
+    result: Result
+    processes: int
+    output: Path
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
+    output = tmp_path_factory.mktemp("disturbed")
+    mark, before, seen = output / "worker", _workers(), []
+
+    def others_are_finished() -> bool:
+        seen[:] = _workers() - before
+        return len(_finished(output / KEPT)) == RUNS - 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(held.AFTER, "2")  # the fourth run waits: three others are begun by then
+        patch.setenv(held.MARK, str(mark))
+        patch.setattr(runner, "perform_and_keep", held.perform_and_keep)
+        killer = kill_when_there(mark, others_are_finished)
+        words = [*OPTIONS, "--jobs", "2", "--output", str(output)]
+        result = CliRunner().invoke(app, words)
+        assert killer.result() in seen
+    return Disturbed(result, len(seen), output)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_killed_worker_costs_one_run_twice(disturbed: Disturbed) -> None:
+    """One of two processes is killed in the middle: all runs are in the report, and it is said."""
+    assert disturbed.processes == 2
+    said = disturbed.result.output
+    (line,) = [line for line in said.splitlines() if "A process was killed" in line]
+    assert "repeated, one at a time: digits, " in line
+    assert disturbed.result.exit_code == 0, (said, disturbed.result.exception)
+    assert len(_finished(disturbed.output / KEPT)) == RUNS
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_two_runs_give_the_same_report_whatever_the_jobs(
-    small_plan: Plan, small_outcome: Outcome[Run], tmp_path: Path
+    small_plan: Plan, small_outcome: Outcome[Run], disturbed: Disturbed
 ) -> None:
     plan = replace(small_plan, seeds=1, controls=False)
-    again = run_jobs(plan.runs(), Store(tmp_path), processes=1)
+    again = run_jobs(plan.runs(), Store(disturbed.output / KEPT))
+    assert again.reused == RUNS  # two at a time, and one of them twice
     for run, record in again.records.items():
-        before = small_outcome.records[run]  # the same runs, two at a time
+        before = small_outcome.records[run]  # the same runs, one after the other
         assert record["hash"] == before["hash"], run.label
         assert record["timing"] != before["timing"]
     first, second = (
@@ -131,16 +179,14 @@ def test_a_row_without_data_or_settings_is_reported_and_the_rest_goes_on(
     assert report.made["timing"]["reused_runs"] == len(small_outcome.records)
 
 
-FOLDER = "benchmark/quick-partial"
-SEEDS = 1
-RUNS = 4 * SEEDS
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    partial = tmp_path / ".partial"
+def test_killed_at_any_moment_it_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial = tmp_path / KEPT
+    words = [*OPTIONS, "--jobs", "1", "--output", str(tmp_path)]
 
-    with _start(tmp_path, held_after=2) as first:
+    with _start(words, held_after=2) as first:
         wait_until(first, lambda: len(_finished(partial)) == 2)
         before = _finished(partial)
         first.send_signal(signal.SIGINT)
@@ -150,15 +196,17 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sentence.startswith(f"2 of {RUNS} runs were finished and are kept in ")
     assert errors.strip().splitlines()[-1] == "Stopped."
 
-    # Nothing more is finished, and still two are kept.
-    with _start(tmp_path, held_after=2) as idle:
-        said = _line(idle, "runs to do")
-        assert f"{RUNS - 2} runs to do, 2 resumed." in said
-        idle.send_signal(signal.SIGINT)
-        said, _ = idle.communicate()
-    assert said.strip().splitlines()[-1].startswith(f"2 of {RUNS} runs were finished")
+    def interrupted(*arguments: Any) -> Record:
+        raise KeyboardInterrupt
 
-    with _start(tmp_path, held_after=3) as second:
+    # Nothing more is finished, and still two are kept.
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "keep", interrupted)
+        idle = CliRunner().invoke(app, words)
+    assert f"{RUNS - 2} runs to do, 2 resumed." in idle.output
+    assert f"\n2 of {RUNS} runs were finished" in idle.output
+
+    with _start(words, held_after=3) as second:
         wait_until(second, lambda: len(_finished(partial)) == 3)
         second.kill()
         second.communicate()
@@ -167,9 +215,9 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert set(before) <= set(kept)
     assert not (tmp_path / FOLDER / "benchmark.json").exists()
 
-    with _start(tmp_path, held_after=RUNS) as third:
-        said, errors = third.communicate()
-    assert third.returncode == 0, errors  # a quick look: one epoch need not meet the bounds
+    third = CliRunner().invoke(app, words)
+    said = third.output
+    assert third.exit_code == 0, third.exception  # one epoch need not meet the bounds
     assert "A quick look at 1 epochs decides nothing" in said
     assert "FAIL" not in said
     assert f"{RUNS - len(kept)} runs to do, {len(kept)} resumed." in said
@@ -179,26 +227,6 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(report["rows"][0]["keys"]) == RUNS
     assert report["timing"]["reused_runs"] == len(kept)
     assert "FAIL" not in (tmp_path / FOLDER / "benchmark.md").read_text()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_a_killed_worker_costs_one_run_twice(tmp_path: Path) -> None:
-    """One of two processes is killed in the middle: all runs are in the report, and it is said."""
-    partial = tmp_path / ".partial"
-    with _start(tmp_path, held_after=1, jobs=2) as process:
-        wait_until(process, lambda: len(_finished(partial)) >= 1)
-        workers = _workers(process.pid)
-        assert len(workers) == 2
-        os.kill(workers[0], signal.SIGKILL)
-        said = _line(process, "A process was killed")
-        assert "repeated, one at a time: digits, " in said
-        process.kill()
-        process.communicate()
-    with _start(tmp_path, held_after=RUNS, jobs=2) as again:
-        _, errors = again.communicate()
-    assert again.returncode == 0, errors
-    assert "Traceback" not in errors
-    assert len(_finished(partial)) == RUNS
 
 
 def test_a_benchmark_in_which_nothing_could_run_fails(
@@ -246,38 +274,25 @@ def test_seeds_are_as_many_as_the_verdicts_need() -> None:
         assert len(full.seeds_of(row(name))) >= count
 
 
-def _start(
-    folder: Path, *, held_after: int, jobs: int = 1
-) -> AbstractContextManager[subprocess.Popen[str]]:
-    options = ["--tasks", "digits", "--seeds", str(SEEDS), "--epochs", "1", "--no-controls"]
-    command = [sys.executable, "-m", "tests.bench.held", "benchmark", *options, "--jobs", str(jobs)]
+def _start(words: list[str], *, held_after: int) -> AbstractContextManager[subprocess.Popen[str]]:
     root = Path(__file__).parents[2]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(root), *sys.path]),
-        held.VARIABLE: str(held_after),
+        held.AFTER: str(held_after),
     }
-    return running([*command, "--output", str(folder)], env=environment)
+    return running([sys.executable, "-m", "tests.bench.held", *words], env=environment)
 
 
-def _workers(parent: int) -> list[int]:
-    """The processes in which a benchmark's runs are, not the one that tracks its resources."""
+def _workers() -> set[int]:
+    """The processes in which this one's jobs are, not the one that tracks its resources."""
     listed = subprocess.run(
-        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)],
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if "spawn_main" in line]
-
-
-def _line(process: subprocess.Popen[str], part: str) -> str:
-    """The first line of what it says that holds this."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if part in line:
-            return line
-    raise AssertionError(f"it never said {part!r}: {process.communicate()}")
+    return {int(line.split()[0]) for line in listed if "spawn_main" in line}
 
 
 def _finished(partial: Path) -> list[Path]:
