@@ -1,4 +1,4 @@
-"""Features of which some are seen, and two layers above them: the energy of ``CompletionNetwork``."""
+"""Features of which some are seen, and neurons above them: what ``CompletionNetwork`` settles."""
 
 from __future__ import annotations
 

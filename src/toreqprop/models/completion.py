@@ -20,7 +20,7 @@ from toreqprop.tracing import is_traced
 
 
 class CompletionNetwork(EquilibriumModel):
-    """``v = Wᵀh + a`` where hidden, ``v = x`` where seen, with hidden neurons ``h = σ(Wv + Be + b)``
+    """``v = Wᵀh + a`` where hidden, ``v = x`` where seen, ``h = σ(Wv + Be + b)`` above them
     and drivers ``e = σ(D(m⊙x, m) + d + γBᵀh)``.
 
     What is seen is held fast, and the rest settles around it, with any mask: one matrix says both
@@ -38,6 +38,7 @@ class CompletionNetwork(EquilibriumModel):
         drivers: neurons that what is seen drives, and that drive the hidden ones.
         scale: what features are multiplied by inside: larger ones drive the neurons further into
             saturation.
+        drive_scale: the same of what the drivers see; ``scale`` by default.
         feedback: γ, how much weaker hidden neurons drive the drivers than the other way round: the
             weaker, the more the drivers may say within the norm.
         activation: of hidden neurons and drivers.
@@ -59,6 +60,7 @@ class CompletionNetwork(EquilibriumModel):
         drivers: int,
         *,
         scale: float = 1.0,
+        drive_scale: float | None = None,
         feedback: float = 0.1,
         activation: Activation | None = None,
         spectral_norm: bool = True,
@@ -75,6 +77,8 @@ class CompletionNetwork(EquilibriumModel):
         hidden = checks.whole_number("hidden", hidden, 1)
         drivers = checks.whole_number("drivers", drivers, 1)
         scale = checks.number("scale", scale, 0, above=True, typical="1 to 10")
+        own = scale if drive_scale is None else drive_scale
+        drive_scale = checks.number("drive_scale", own, 0, above=True, typical="1 to 10")
         feedback = checks.between("feedback", feedback, 0, 1, typical="0.1 to 1")
         checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
         checks.flag("spectral_norm", spectral_norm)
@@ -89,7 +93,7 @@ class CompletionNetwork(EquilibriumModel):
             on_failure=on_failure,
         )
         self.features, self.hidden, self.drivers = features, hidden, drivers
-        self.scale, self.feedback = scale, feedback
+        self.scale, self.drive_scale, self.feedback = scale, drive_scale, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
         self.bound: Bound = bound
         self.offset = nn.Parameter(torch.zeros(features))
@@ -112,8 +116,10 @@ class CompletionNetwork(EquilibriumModel):
     def system_parameters(self) -> Params:
         joint, bias = weights_and_biases([self.couplings])
         weight, back = joint.split([self.features, self.drivers], 1)
-        drive = weights_and_biases([self.drive])
-        return (self.offset, weight, bias, back / self.feedback**0.5, *drive)
+        drive, threshold = weights_and_biases([self.drive])
+        values, mask = drive.chunk(2, 1)
+        drive = torch.cat([values * (self.drive_scale / self.scale), mask], 1)
+        return self.offset, weight, bias, back / self.feedback**0.5, drive, threshold
 
     def readout_from(self, state: State) -> Tensor:
         return state[0] / self.scale
@@ -127,7 +133,10 @@ class CompletionNetwork(EquilibriumModel):
                 "torch.cat([values, mask], 1)."
             )
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"feedback": 1.0, "scale": 2.0})
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {},
+        {"feedback": 1.0, "scale": 2.0, "drive_scale": 3.0},
+    )
 
     @classmethod
     def example(cls, **options: Any) -> tuple[CompletionNetwork, Tensor, Tensor]:
@@ -139,7 +148,7 @@ class CompletionNetwork(EquilibriumModel):
     def extra_repr(self) -> str:
         return (
             f"features={self.features}, hidden={self.hidden}, drivers={self.drivers}, "
-            f"scale={self.scale:g}, feedback={self.feedback:g}, "
+            f"scale={self.scale:g}, drive_scale={self.drive_scale:g}, feedback={self.feedback:g}, "
             f"gradient={self.gradient}, solver={self.solver}"
         )
 
