@@ -68,7 +68,7 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
     },
     energies.DenseEnergy: {"activation": energies.Tanh()},
     energies.MapEnergy: {"activation": energies.Tanh(), "start": 0.5},
-    energies.CompletionEnergy: {"activation": energies.Tanh()},
+    energies.CompletionEnergy: {"activation": energies.Tanh(), "feedback": 0.1},
     energies.SymmetricKernel: {"cooperative": True},
     energies.DenseField: {"activation": energies.Tanh()},
     energies.StackEnergy: {

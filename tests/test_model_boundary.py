@@ -72,8 +72,9 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
     ),
     "CompletionNetwork": (
         teq.CompletionNetwork,
-        {"features": 3, "hidden": [4], "scale": 2.0, "activation": Tanh(), "spectral_norm": True}
-        | {"radius": 0.9, "bound": "tight", **COMMON},
+        {"features": 3, "hidden": 4, "drivers": 2, "scale": 2.0, "drive_scale": 3.0}
+        | {"feedback": 0.1, "activation": Tanh(), "spectral_norm": True, "radius": 0.9}
+        | {"bound": "tight", **COMMON},
         torch.cat([torch.rand(2, 3), torch.ones(2, 3)], 1),
     ),
     "EquilibriumTransformer": (

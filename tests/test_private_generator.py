@@ -23,7 +23,7 @@ BUILDS: dict[str, Build] = {
     "ResistiveMLP": lambda **o: teq.ResistiveMLP([6, 9, 4], **o),
     "HopfieldMLP.deep": lambda **o: teq.HopfieldMLP.deep(6, 5, 4, 3, **o),
     "HopfieldConvNet": lambda **o: teq.HopfieldConvNet((1, 8, 8), (3, 4), 4, **o),
-    "CompletionNetwork": lambda **o: teq.CompletionNetwork(6, [5], **o),
+    "CompletionNetwork": lambda **o: teq.CompletionNetwork(6, 5, 4, **o),
     "EquilibriumMap": lambda **o: teq.EquilibriumMap(2, 3, **o),
     "EquilibriumTransformer": lambda **o: teq.EquilibriumTransformer(5, 4, width=8, **o),
     "deep energy": lambda **o: teq.EquilibriumTransformer(5, 4, width=8, layers=3, **o),

@@ -14,7 +14,7 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, ImplicitGradient
 from toreqprop.models import CompletionNetwork
 
-TINY = replace(study.SETUP, hidden=(6,), copies=1, epochs=1)
+TINY = replace(study.SETUP, hidden=6, drivers=5, copies=1, epochs=1)
 
 
 @pytest.mark.parametrize("kind", study.KINDS)
@@ -95,6 +95,13 @@ def test_tables_pair_seeds() -> None:
     ]  # fmt: skip
     lines = report.render_markdown({"runs": runs, "gradients": []})
     assert "| 25%, random places | 1.00 | 4.00 | 3.50 | +0.50 (+0.50 to +0.50) |" in lines
+
+
+def test_a_point_weighs_as_much_as_a_fifth_of_a_decibel() -> None:
+    rows = [{**each, "accuracy": 0.0} for each in row(1.0)]
+    assert study.judged([{**each, "accuracy": 1.0} for each in rows]) == pytest.approx(1.2)
+    elsewhere = [{**each, "psnr": 9.0} if each["share"] != study.TRAINED else each for each in rows]
+    assert study.judged(elsewhere) == study.judged(rows) == 1.0
 
 
 def test_search_refuses_unknown_settings() -> None:

@@ -24,7 +24,10 @@ from toreqprop.solution import Solution, State
 
 SEED, STARTS, MOST = 200, 2, 400
 """Of data and weights; random starts; steps of a phase."""
-UNBOUNDED = replace(study.SETUP, hidden=(64,), radius=None, copies=3, beta=1e-2, max_steps=100)
+UNBOUNDED = replace(
+    study.SETUP, hidden=48, drivers=48, radius=None, copies=3, epochs=8, batch_size=128,
+    weight_decay=0.0, beta=1e-2, max_steps=100,
+)  # fmt: skip
 STRETCHES = (1.0, 1.5, 2.0)
 """What the couplings are multiplied by after the training, which brings them nearer to critical."""
 GRID = tuple((beta, tol) for tol in (1e-3, 1e-10) for beta in (1e-1, 1e-2, 1e-3))
@@ -45,7 +48,7 @@ def along_training() -> dict[str, Any]:
     for stretch in STRETCHES:
         other = copy.deepcopy(model).double()
         with torch.no_grad():
-            _coupling(other).mul_(stretch)
+            _couplings(other).mul_(stretch)
         points.append({"stretch": stretch, **measure(other, x, y, UNBOUNDED.loss(data.classes))})
     return {"loss": epochs[-1]["loss"], "points": points}
 
@@ -82,7 +85,7 @@ def measure(
     return {
         "settled": int(settled.sum()),
         "several": int(several.sum()),
-        "norm": float(torch.linalg.matrix_norm(_coupling(model).detach(), 2)),
+        "norm": float(torch.linalg.matrix_norm(_couplings(model).detach(), 2)),
         "distance": distance.tolist(),
         "size": _rows(moves).norm(dim=1).tolist(),
         "compared": compared,
@@ -110,25 +113,29 @@ def exact_moves(
 ) -> tuple[State, Tensor]:
     """``−H⁻¹g``, how an equilibrium moves per unit of nudge, and ``1 − ρ`` of each sample.
 
-    ``H = D⁻¹ − U`` is the energy's Hessian, D the slopes of the neurons, U the couplings; ρ is the
-    largest eigenvalue of ``√D·U·√D``: at ρ = 1 the equilibrium is no minimum any more.
+    ``H = D⁻¹ − U`` is the energy's Hessian, D the slopes of the neurons by their temperatures, U
+    the couplings; ρ is the largest eigenvalue of ``√D·U·√D``: at ρ = 1 the equilibrium is no
+    minimum any more.
     """
-    weight = _coupling(model)
-    visible, top = weight.shape[1], weight.shape[0]
-    hidden = 1 - x.chunk(2, 1)[1]
-    couplings = x.new_zeros(len(x), visible + top, visible + top)
-    couplings[:, visible:, :visible] = weight * hidden[:, None, :]
+    _, weight, _, back, _, _ = model.system_parameters()
+    top, visible = weight.shape
+    drivers = visible + top
+    couplings = x.new_zeros(len(x), drivers + back.shape[1], drivers + back.shape[1])
+    couplings[:, visible:drivers, :visible] = weight * (1 - x.chunk(2, 1)[1])[:, None, :]
+    couplings[:, visible:drivers, drivers:] = back
     couplings = couplings + couplings.mT
-    slope = torch.cat([torch.ones_like(state[0]), 1 - state[1].square()], 1)
+    slopes = torch.ones_like(state[0]), 1 - state[1].square(), 1 - state[2].square()
+    field = model.field
+    slope = torch.cat([s / field.temperature(layer) for layer, s in enumerate(slopes)], 1)
     root = slope.sqrt()
     distance = 1 - torch.linalg.eigvalsh(root[:, :, None] * couplings * root[:, None, :])[:, -1]
     with torch.enable_grad():
         leaf = state[0].detach().requires_grad_()
         value = len(x) * loss(model.readout_from((leaf,)), y)  # each sample's own loss
         (pushed,) = torch.autograd.grad(value, leaf)
-    force = torch.cat([pushed, torch.zeros_like(state[1])], 1)
+    force = torch.cat([pushed, torch.zeros_like(slope[:, visible:])], 1)
     moved = -torch.linalg.solve(torch.diag_embed(1 / slope) - couplings, force)
-    return (moved[:, :visible], moved[:, visible:]), distance
+    return tuple(moved.split([visible, top, back.shape[1]], 1)), distance
 
 
 def _gradient_of(model: CompletionNetwork, x: Tensor, state: State, moves: State) -> Tensor:
@@ -136,13 +143,14 @@ def _gradient_of(model: CompletionNetwork, x: Tensor, state: State, moves: State
     params = tuple(p.detach() for p in model.system_parameters())
     phases = tuple(Pair(s, d) for s, d in zip(state, moves, strict=True))
     weight = x.new_full((len(x),), 1 / len(x))
-    wants = (False, False, False, True, False)
+    wants = (False, False, True, False, True, False, False)
     with torch.no_grad():
         field = model.field
         assert isinstance(field, CompletionEnergy)
         found = field.energy_gradients(phases, weight, model.field_input(x), params, wants)
-    assert found[3] is not None
-    return found[3].flatten()
+    assert found[2] is not None
+    assert found[4] is not None
+    return torch.cat([found[2], found[4] / model.feedback**0.5], 1).flatten()
 
 
 def estimated(
@@ -160,22 +168,22 @@ def estimated(
     other.register_relaxation_hook(
         lambda phase, found: shifts.append(found.shift) if phase == "nudged" else None
     )
-    weight, bias = _coupling(other).detach(), model.layers[0].bias
+    weight, bias = _couplings(other).detach(), model.couplings.bias
     assert isinstance(bias, Tensor)
     plain = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     with torch.no_grad():
         plain.weight.copy_(weight)
         plain.bias.copy_(bias)
-    other.layers[0] = plain
+    other.couplings = plain
     loss(other(x), y).backward()
     grad = plain.weight.grad
     assert isinstance(grad, Tensor)
     return grad.flatten(), shifts[-1] if shifts else ()
 
 
-def _coupling(model: CompletionNetwork) -> Tensor:
-    """The couplings of seen and hidden features."""
-    weight = model.layers[0].weight
+def _couplings(model: CompletionNetwork) -> Tensor:
+    """``(W, √γB)``, those of hidden neurons with features and drivers."""
+    weight = model.couplings.weight
     assert isinstance(weight, Tensor)
     return weight
 

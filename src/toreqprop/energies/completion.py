@@ -1,4 +1,4 @@
-"""Layers above features of which some are seen: the energy of ``CompletionNetwork``."""
+"""Features of which some are seen, and neurons above them: what ``CompletionNetwork`` settles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from toreqprop import checks
 from toreqprop.energies.activations import Activation, Linear, Tanh, activated, check_activation
 from toreqprop.energies.base import Energy, Gradients, Pairs, Params, Signals, Wants
 from toreqprop.energies.couplings import LinearCoupling
@@ -16,71 +17,86 @@ from toreqprop.energies.pairs import Signal
 from toreqprop.solution import State
 
 _COUPLING = LinearCoupling()
+_DRIVERS = 2
+"""The layer that what is seen drives, after features and hidden neurons."""
 
 
 @dataclass(frozen=True)
 class CompletionEnergy(Energy):
-    """``Φ = ⟨v, m⊙x + (1 − m)⊙a⟩ + ⟨h₁, W₁v̂ + D(m⊙x, m) + b₁⟩ + Σ_l⟨h_l, W_l h_{l−1} + b_l⟩`` with
+    """``Φ = ⟨v, m⊙x + (1 − m)⊙a⟩ + ⟨h, Wv̂ + Be + b⟩ + ⟨e, D(m⊙x, m) + d⟩/γ`` with
     ``v̂ = m⊙x + (1 − m)⊙v``: the mask m says which features are seen.
 
-    What is seen drives the layer above as an input does. The neuron of a seen feature settles at
-    ``x`` and drives nothing, so that ``v`` is the completed sample; that of a hidden one is linear,
-    ``v = W₁ᵀh₁ + a``. What is free has an energy with symmetric couplings whatever the mask, and
-    EP's gradient is exact with a mask for each sample.
+    What is seen drives the hidden neurons h as an input does, and once more through the drivers e.
+    The neuron of a seen feature settles at ``x`` and drives nothing, so that ``v`` is the completed
+    sample; that of a hidden one is linear, ``v = Wᵀh + a``. What is free has an energy with
+    symmetric couplings whatever the mask, and EP's gradient is exact with a mask for each sample.
 
-    Inputs are ``(m⊙x, m)``, (batch, 2·features); params ``a`` (features,), ``D`` (h₁, 2·features),
-    then ``W_l``, ``b_l``; a state is ``(v, h₁, …)``.
+    ``feedback`` is γ: the potential of the drivers has 1/γ before it, as their drive has, so that
+    ``e = σ(D(m⊙x, m) + d + γBᵀh)``: what comes back to them is γ times weaker than what they say.
+
+    Inputs are ``(m⊙x, m)``, (batch, 2·features); params ``a`` (features,), ``W`` (hidden,
+    features), ``b``, ``B`` (hidden, drivers), ``D`` (drivers, 2·features), ``d``; a state is
+    ``(v, h, e)``.
     """
 
     activation: Activation = Tanh()
+    feedback: float = 0.1
     pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_activation(self.activation)
+        checks.between("feedback", self.feedback, 0, 1, typical="0.1 to 1")
+
+    def temperature(self, layer: int) -> float:
+        return 1 / self.feedback if layer == _DRIVERS else 1.0
 
     def layer_activation(self, layer: int) -> Activation:
         return self.activation if layer else Linear()
 
     def activate_layer(self, layer: int, preactivation: Signal) -> Signal:
+        if layer == _DRIVERS:
+            preactivation = preactivation * self.feedback
         return activated(self.layer_activation(layer), preactivation)
 
     def deactivate(self, state: State) -> State:
-        return tuple(self.layer_activation(layer).inverse(s) for layer, s in enumerate(state))
+        return tuple(
+            self.layer_activation(layer).inverse(s) * self.temperature(layer)
+            for layer, s in enumerate(state)
+        )
 
     def potential(self, state: State) -> Tensor:
-        parts = [self.layer_activation(layer).potential(s).sum(1) for layer, s in enumerate(state)]
+        parts = [
+            self.layer_activation(layer).potential(s).sum(1) * self.temperature(layer)
+            for layer, s in enumerate(state)
+        ]
         return torch.stack(parts).sum(0)
 
     def prepare(self, x: Tensor, params: Params) -> Params:
-        """Which features are hidden, what drives each by itself, and what drives the first layer by
-        what is seen."""
+        """Which features are hidden, and what drives features, hidden neurons and drivers by what
+        is seen."""
+        offset, weight, bias, _, drive, threshold = params
         seen, mask = x.chunk(2, 1)
-        (weight, bias), hidden = _layers(params)[0], 1 - mask
-        drive = F.linear(x, params[1], bias) + seen @ weight.mT
-        return hidden, hidden * params[0] + seen, drive
+        hidden = 1 - mask
+        driven = F.linear(x, drive, threshold) / self.feedback
+        return hidden, hidden * offset + seen, F.linear(seen, weight, bias), driven
 
     def initial_state(self, drive: Params, params: Params) -> State:
-        """A pass upwards from what is seen, the hidden features at their own bias."""
-        hidden, own, first = drive
-        (weight, _), *upper = _layers(params)
-        state = [own, self.activation(first + (hidden * own) @ weight.mT)]
-        for layer in upper:
-            state.append(self.activation(_COUPLING.up(state[-1], layer, None)))
-        return tuple(state)
+        """A pass from what is seen, the hidden features at their own bias."""
+        hidden, own, first, driven = drive
+        said = self.activation(driven * self.feedback)
+        u = first + (hidden * own) @ params[1].mT + said @ params[3].mT
+        return own, self.activation(u), said
 
     def layer_preactivation(
         self, layer: int, state: Signals, drive: Params, params: Params
     ) -> Signal:
-        """``u_l = ∂Φ/∂s_l``, the features being layer 0."""
-        hidden, own, first = drive
-        layers = _layers(params)
+        """``u = ∂Φ/∂s`` of features, hidden neurons or drivers."""
+        hidden, own, first, driven = drive
         if layer == 0:
-            return (state[1] @ layers[0][0]) * hidden + own
+            return (state[1] @ params[1]) * hidden + own
         if layer == 1:
-            u = (state[0] * hidden) @ layers[0][0].mT + first
-        else:
-            u = _COUPLING.up(state[layer - 1], layers[layer - 1], None)
-        return u + state[layer + 1] @ layers[layer][0] if layer < len(layers) else u
+            return (state[0] * hidden) @ params[1].mT + state[2] @ params[3].mT + first
+        return state[1] @ params[3] + driven
 
     def preactivation(self, state: Signals, drive: Params, params: Params) -> Signals:
         return tuple(
@@ -88,18 +104,17 @@ class CompletionEnergy(Energy):
         )
 
     def colours(self, layers: int) -> tuple[tuple[int, ...], ...]:
-        """Of a chain every other layer."""
-        return tuple(range(0, layers, 2)), tuple(range(1, layers, 2))
+        """Features and drivers meet in the hidden neurons alone."""
+        return (0, _DRIVERS), (1,)
 
     def interaction(self, state: Signals, x: Tensor, params: Params) -> Signal:
+        offset, weight, bias, back, drive, threshold = params
         seen, mask = x.chunk(2, 1)
         free = state[0] * (1 - mask)
-        total = (state[0] * seen + free * params[0]).sum(1)
-        total = total + (state[1] * (x @ params[1].mT)).sum(1)
-        ends = zip((free + seen, *state[1:-1]), state[1:], _layers(params), strict=True)
-        for below, above, layer in ends:
-            total = total + _COUPLING.value(above, below, layer)
-        return total
+        total = (state[0] * seen + free * offset).sum(1)
+        total = total + _COUPLING.value(state[1], free + seen, (weight, bias))
+        total = total + (state[1] * (state[2] @ back.mT)).sum(1)
+        return total + (state[2] * (F.linear(x, drive, threshold) / self.feedback)).sum(1)
 
     def energy_gradients(
         self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
@@ -110,21 +125,17 @@ class CompletionEnergy(Energy):
         seen, mask = x.chunk(2, 1)
         free, heat = phases[0] * (1 - mask), -weight
         found: list[Tensor | None] = [None, heat @ free.shift if wants[1] else None]
-        found.append((heat[:, None] * phases[1].shift).mT @ x if wants[2] else None)
-        ends = zip((free + seen, *phases[1:-1]), phases[1:], _layers(params), strict=True)
-        for number, (below, above, layer) in enumerate(ends):
-            asked = wants[3 + 2 * number : 5 + 2 * number]
-            found += _COUPLING.gradients(above, below, heat, layer, layer, asked)
+        own, back = (params[1], params[2]), (params[3], params[2])
+        found += _COUPLING.gradients(phases[1], free + seen, heat, own, own, wants[2:4])
+        asked = (wants[4], False)
+        found.append(_COUPLING.gradients(phases[1], phases[2], heat, back, back, asked)[0])
+        said = (heat / self.feedback)[:, None] * phases[2].shift
+        found += [said.mT @ x if wants[5] else None, said.sum(0) if wants[6] else None]
         return tuple(found)
 
     def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
-        """The norm of the block matrix of the couplings' norms; a mask makes none larger."""
-        norms = [_COUPLING.norm(layer, ()) for layer in _layers(params)]
-        matrix = torch.diag(torch.tensor(norms, dtype=torch.float64), -1)
+        """``‖(W, √γB)‖``: features and drivers are coupled through the hidden neurons alone; a mask
+        makes nothing larger."""
+        joint = torch.cat([params[1], params[3] * self.feedback**0.5], 1)
         slope = max(self.activation.slope, Linear.slope)
-        return slope * float(torch.linalg.eigvalsh(matrix + matrix.mT)[-1])
-
-
-def _layers(params: Params) -> list[Params]:
-    """Weight and bias of every layer above the features."""
-    return [params[k : k + 2] for k in range(2, len(params), 2)]
+        return slope * _COUPLING.norm((joint, params[2]), ())

@@ -1,9 +1,7 @@
-"""Fill in what is hidden: features and the layers above them settle around what is seen."""
+"""Fill in what is hidden: features and the neurons above them settle around what is seen."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -15,7 +13,6 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import balls, constrained, weights_and_biases
-from toreqprop.models.hopfield_mlp import chain_norm
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
@@ -23,12 +20,12 @@ from toreqprop.tracing import is_traced
 
 
 class CompletionNetwork(EquilibriumModel):
-    """``v = W₁ᵀh₁ + a`` where hidden, ``v = x`` where seen, and ``h₁ = σ(W₁v + D(m⊙x, m) + b₁)``;
-    with more layers ``h_l = σ(W_l h_{l−1} + b_l + W_{l+1}ᵀh_{l+1})``.
+    """``v = Wᵀh + a`` where hidden, ``v = x`` where seen, ``h = σ(Wv + Be + b)`` above them
+    and drivers ``e = σ(D(m⊙x, m) + d + γBᵀh)``.
 
     What is seen is held fast, and the rest settles around it, with any mask: one matrix says both
-    what features mean and what a meaning looks like. D, at first zero, lets what is seen say more
-    than a guess does; it is an input's, so that no norm bounds it. A class is no different from a
+    what features mean and what a meaning looks like. The drivers say more of what is seen than a
+    guess does: D is an input's, so that no norm bounds it. A class is no different from a
     pixel: give it features of its own that are never seen (or always, to see what it looks like).
 
     Near a norm of one completion is at its best, and slow: with small activities the network is
@@ -37,12 +34,16 @@ class CompletionNetwork(EquilibriumModel):
 
     Args:
         features: numbers of a sample, seen or not.
-        hidden: neurons of every layer above.
-        scale: what features are multiplied by inside: larger ones drive the layers further into
+        hidden: neurons above the features.
+        drivers: neurons that what is seen drives, and that drive the hidden ones.
+        scale: what features are multiplied by inside: larger ones drive the neurons further into
             saturation.
-        activation: of the layers above.
-        spectral_norm: keep the couplings so weak that the plain map contracts with factor
-            ``radius``, so that there is one equilibrium whatever is seen.
+        drive_scale: the same of what the drivers see; ``scale`` by default.
+        feedback: γ, how much weaker hidden neurons drive the drivers than the other way round: the
+            weaker, the more the drivers may say within the norm.
+        activation: of hidden neurons and drivers.
+        spectral_norm: keep ``‖(W, √γB)‖`` below ``radius``, so that the plain map contracts by it
+            and there is one equilibrium whatever is seen.
         radius, bound: as in `HopfieldMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`. By default the nudge
@@ -55,9 +56,12 @@ class CompletionNetwork(EquilibriumModel):
     def __init__(
         self,
         features: int,
-        hidden: Sequence[int],
+        hidden: int,
+        drivers: int,
         *,
         scale: float = 1.0,
+        drive_scale: float | None = None,
+        feedback: float = 0.1,
         activation: Activation | None = None,
         spectral_norm: bool = True,
         radius: float = 0.99,
@@ -70,31 +74,36 @@ class CompletionNetwork(EquilibriumModel):
         generator: torch.Generator | None = None,
     ) -> None:
         features = checks.whole_number("features", features, 1)
-        hidden = checks.sizes("hidden", hidden, 1, "[256] (neurons of each layer)")
+        hidden = checks.whole_number("hidden", hidden, 1)
+        drivers = checks.whole_number("drivers", drivers, 1)
         scale = checks.number("scale", scale, 0, above=True, typical="1 to 10")
+        own = scale if drive_scale is None else drive_scale
+        drive_scale = checks.number("drive_scale", own, 0, above=True, typical="1 to 10")
+        feedback = checks.between("feedback", feedback, 0, 1, typical="0.1 to 1")
         checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
         checks.flag("spectral_norm", spectral_norm)
         checks.choice("bound", bound, get_args(Bound))
         radius = checks.number("radius", radius, 0, above=True, typical="0.9 to 0.99")
         super().__init__(
-            CompletionEnergy(Tanh() if activation is None else activation),
+            CompletionEnergy(Tanh() if activation is None else activation, feedback),
             gradient=CenteredEP(beta=1e-3) if gradient is None else gradient,
-            solver=_PASSES if solver is None else solver,
+            solver=_SWEEPS if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
         )
-        self.features, self.hidden, self.scale = features, hidden, scale
+        self.features, self.hidden, self.drivers = features, hidden, drivers
+        self.scale, self.drive_scale, self.feedback = scale, drive_scale, feedback
         self.spectral_norm, self.radius = spectral_norm, radius
         self.bound: Bound = bound
-        edge = 1.0 / chain_norm(len(hidden))
         self.offset = nn.Parameter(torch.zeros(features))
-        self.drive = nn.Parameter(torch.zeros(hidden[0], 2 * features))
-        self.layers = nn.ModuleList()
+        shape = hidden, features + drivers
+        limits = balls(bound, radius, shape) if spectral_norm else []
         with drawing_from(generator):
-            for below, above in itertools.pairwise((features, *hidden)):
-                limits = balls(bound, radius * edge, (above, below)) if spectral_norm else []
-                self.layers.append(constrained(nn.Linear(below, above), *limits))
+            # (W, √γB): features and drivers meet in the hidden neurons alone, so that one norm is
+            # that of the whole.
+            self.couplings = constrained(nn.Linear(features + drivers, hidden), *limits)
+            self.drive = nn.Linear(2 * features, drivers)
 
     @property
     def activation(self) -> Activation:
@@ -105,7 +114,12 @@ class CompletionNetwork(EquilibriumModel):
         return torch.cat([self.scale * values * mask, mask], 1)
 
     def system_parameters(self) -> Params:
-        return (self.offset, self.drive, *weights_and_biases(self.layers))
+        joint, bias = weights_and_biases([self.couplings])
+        weight, back = joint.split([self.features, self.drivers], 1)
+        drive, threshold = weights_and_biases([self.drive])
+        values, mask = drive.chunk(2, 1)
+        drive = torch.cat([values * (self.drive_scale / self.scale), mask], 1)
+        return self.offset, weight, bias, back / self.feedback**0.5, drive, threshold
 
     def readout_from(self, state: State) -> Tensor:
         return state[0] / self.scale
@@ -119,21 +133,26 @@ class CompletionNetwork(EquilibriumModel):
                 "torch.cat([values, mask], 1)."
             )
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"hidden": (9, 5), "scale": 2.0})
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {},
+        {"feedback": 1.0, "scale": 2.0, "drive_scale": 3.0},
+    )
 
     @classmethod
     def example(cls, **options: Any) -> tuple[CompletionNetwork, Tensor, Tensor]:
         """Class features that are never seen, beside others of which half are."""
         seen = torch.cat([torch.rand(5, 6) < 0.5, torch.zeros(5, 4)], 1)
         x = torch.cat([torch.randn(5, 10) * seen, seen], 1)
-        return cls(10, **({"hidden": (9,)} | options)), x, torch.randint(6, 10, (5,))
+        return cls(10, **({"hidden": 9, "drivers": 7} | options)), x, torch.randint(6, 10, (5,))
 
     def extra_repr(self) -> str:
         return (
-            f"features={self.features}, hidden={list(self.hidden)}, scale={self.scale:g}, "
+            f"features={self.features}, hidden={self.hidden}, drivers={self.drivers}, "
+            f"scale={self.scale:g}, drive_scale={self.drive_scale:g}, feedback={self.feedback:g}, "
             f"gradient={self.gradient}, solver={self.solver}"
         )
 
 
-_PASSES = Anderson(2, GaussSeidel("symmetric"), max_steps=500)
-"""Passes down and up, extrapolated from the last two, enough of them for a norm next to one."""
+_SWEEPS = Anderson(2, GaussSeidel(), max_steps=500)
+"""Features and drivers, then hidden neurons, extrapolated from the last two sweeps, enough of them
+for a norm next to one."""
