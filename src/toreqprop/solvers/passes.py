@@ -127,7 +127,8 @@ class Passes:
         total, trails = self._known(free, memory)
         work = _Work(count)
         work.trails = trails
-        work.moved = [tuple(torch.zeros_like(t) for t in trail) for trail in trails]
+        known = zip(self.ways, free, trails[1:], strict=False)
+        work.moved = [(), *(ways.unmoved(pre, trail) for ways, pre, trail in known)]
         forces = [None if push is None else push[1] * push[0] for push in pushes]
         work.pushes = list(self._inside(forces))
         if work.pushes[self.top] is None:
@@ -164,8 +165,8 @@ class Passes:
             trails, found[2 * count :], tol
         ):
             return None
-        known = (*self.decided, *(t for trail in trails for t in trail))
-        return kept.solution(self._outside(middles), shift=self._outside(halves), memory=known)
+        decided = (*self.decided, *(t for trail in trails for t in trail))
+        return kept.solution(self._outside(middles), shift=self._outside(halves), memory=decided)
 
     def _inside(self, layers: Sequence[Any]) -> tuple[Any, ...]:
         """Layers as they are kept here."""

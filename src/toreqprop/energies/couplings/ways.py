@@ -44,6 +44,10 @@ class Ways(ABC):
         """Whether ``F'`` is the same, to ``tol``, on both sides of the trail."""
         return True
 
+    def unmoved(self, pre: Tensor, trail: Trail) -> Trail:
+        """What `lift` remembers of a move by nothing."""
+        return tuple(torch.zeros_like(t) for t in trail)
+
     def packed(self) -> PackedConvolutionWays | None:
         """The same for a lower map in an order that makes it faster, where there is one."""
         return None
@@ -228,25 +232,33 @@ class MaxConvolutionWays(Ways):
         return self.chain.rise(pre)
 
     def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
-        if not self._serves(move, trail[0]):
+        if not self._serves(trail):
             return self.chain.lift(move, trail)
         from toreqprop.kernels.winner_loops import lift
 
         found = torch.empty_like(trail[0], dtype=move.dtype)
+        move = move.detach().contiguous(memory_format=torch.channels_last)
         low, winners, kernel, out = map(_pixels, (move, trail[0], self.kernel, found))
         lift(low, winners, self.size, kernel, self.padding, out)
         return found, (trail[0], move)
+
+    def unmoved(self, pre: Tensor, trail: Trail) -> Trail:
+        if not self._serves(trail):
+            return self.chain.unmoved(pre, trail)
+        return trail[0], torch.zeros_like(pre, requires_grad=False)
 
     def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
         # All of it: patches that overlap are added up one after the other, and that takes longer.
         return self.chain.fall(post, shape, trail)
 
-    def _serves(self, maps: Tensor, winners: Tensor) -> bool:
-        return self.compiled and is_plain(maps) and _in_pixels(maps) and _in_pixels(winners)
+    def _serves(self, trail: Trail) -> bool:
+        """Whether compiled code does: asked of the trail, so that all moves give one answer."""
+        winners, fine = trail
+        return self.compiled and is_plain(fine) and _in_pixels(winners)
 
     def holds(self, trail: Trail, moved: Trail, tol: float) -> bool:
-        winners, fine = trail
-        if not self._serves(moved[1], winners):
+        fine = trail[1]
+        if not self._serves(trail):
             return self.chain.holds(trail, moved, tol)
         # No pixel moves by more than the entries of its channel times what moves most below.
         largest = float(self.kernel.abs().sum((1, 2, 3)).max() * moved[1].abs().max())
