@@ -108,8 +108,12 @@ class Passes:
             for layer in range(1, self.top + 1):
                 self._rise(work, layer)
                 self._settle(work, layer)
-        found = kept.finish(work)
-        count = self.top + 1
+        found, count = kept.finish(work), self.top + 1
+        if last and not any(ways.trails for ways in self.ways):
+            # Of what lower layers were moved on by, the top is not the image yet: it is what a
+            # loss looks at, and one product takes most of its error away.
+            rising, _ = self.ways[-1].rise(found[self.top - 1])
+            found[count + self.top], found[self.top] = self.steps[-1].settle(rising, None)
         return kept.solution(self._outside(found[:count]), memory=tuple(found[count:]))
 
     def relax_pair(

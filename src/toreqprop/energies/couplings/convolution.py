@@ -204,7 +204,13 @@ class ConvolutionCoupling(Coupling):
             return at_winners, _bias_of(post) if wants[1] else None
         pooled = (self.pooling.size,) * 2 if self.pooling is not None else (1, 1)
         ways = MaxWays(pooled, pooled, (0, 0))
-        fine = post.map(lambda t: ways.fall(t, trail[1].shape, trail)) if wants[0] else None
+
+        def handed_down(maps: Tensor) -> Tensor:
+            return ways.fall(maps, trail[1].shape, trail)
+
+        fine = None
+        if wants[0]:
+            fine = post.map(handed_down) if isinstance(post, Pair) else handed_down(post)
         return self._contrast(post, fine, pre, prepared[0], wants)
 
     def _at_winners(

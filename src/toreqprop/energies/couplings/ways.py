@@ -277,7 +277,8 @@ def winners_gradient(
 ) -> Tensor | None:
     """``Σ post ⊗ pre`` of one pair of maps or two, over samples and winners, in the shape of the
     kernel: compiled, or None where that does not serve."""
-    maps = [t.contiguous(memory_format=torch.channels_last) for t in (*post, *pre)]
+    order = torch.channels_last
+    maps = [t.detach().contiguous(memory_format=order) for t in (*post, *pre)]
     if not compiled_available() or not all(map(is_plain, maps)) or not _in_pixels(winners):
         return None
     if not all(map(_in_pixels, maps)):
