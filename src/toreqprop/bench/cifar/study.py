@@ -27,10 +27,15 @@ NETWORKS: tuple[Network, ...] = ("pure", "hybrid")
 HYBRID = Recipe(front=(32, 64), channels=(128, 256), start="he", feedback=0.1)
 
 RECIPES: dict[Network, dict[Method, Recipe]] = {
-    "pure": {"ep": Recipe(), "backprop": Recipe()},
+    "pure": {"ep": Recipe(tol=4e-3), "backprop": Recipe()},
     "hybrid": {"ep": HYBRID, "backprop": HYBRID},
 }
-"""Chosen on held-out training images (``results/cifar10_search.jsonl``)."""
+"""Chosen on held-out training images (``results/cifar10_search.jsonl``).
+
+The pure network's tolerance is from certificates of networks before training, on training images:
+at 7e-3 the free phase may end after one pass, and of seeds 42 to 46 two were refused (cosines 0.988
+and 0.990 of the input's gradient); at 4e-3 the smallest of the five is 0.9966.
+"""
 
 RESIDUAL = Measurement(
     "cifar10",
