@@ -13,28 +13,37 @@ it is more than the tolerance, the general path takes over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from toreqprop.energies.couplings.ways import Trail, Ways
+from toreqprop.energies.couplings.ways import PackedConvolutionWays, Trail, Ways
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import System, in_order, per_sample
 from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Pushes, Solution, State, Status
-from toreqprop.solvers.pass_steps import Steps, steps_of
+from toreqprop.solvers.pass_energy import downhill, geometric, least_energy
+from toreqprop.solvers.pass_steps import Moved, Steps, steps_of
 from toreqprop.solvers.watch import Watch
 
 
 @dataclass(frozen=True)
 class Passes:
-    """A stack of at least two layers without skips: the first one's drive, the ways between."""
+    """A stack of at least two layers without skips: the first one's drive, the ways between.
+
+    ``packing`` is the first of them where its lower map is kept in another order of memory inside,
+    that of the drive; ``decided`` is what the way of the input has decided.
+    """
 
     drive: Tensor
     ways: tuple[Ways, ...]
     steps: tuple[Steps, ...]
+    heat: list[float]
+    packing: PackedConvolutionWays | None = None
+    decided: Trail = ()
 
     @staticmethod
     def of(system: System, compiled: bool = True) -> Passes | None:
@@ -53,12 +62,17 @@ class Passes:
             found.append(ways)
             if number + 1 < len(field.couplings):
                 below = coupling.up(below, prepared[number], None)
-        drive = system.drive[0].detach()
+        drive, packing = system.drive[0].detach(), found[0].packed()
+        if packing is not None:
+            drive, found[0] = packing.pack(drive), packing
         steps = [
             steps_of(field.layer_activation(layer), field.feedback, drive, compiled)
             for layer in range(len(field.couplings))
         ]
-        return Passes(drive, tuple(found), tuple(steps))
+        heat = [field.temperature(layer) for layer in range(len(field.couplings))]
+        return Passes(
+            drive, tuple(found), tuple(steps), heat, packing, field.first_trail(system.drive)
+        )
 
     @property
     def top(self) -> int:
@@ -73,23 +87,34 @@ class Passes:
                 self._rise(work, layer)
             self._settle(work, layer)
             if start is not None:
-                work.state[layer] = start[layer]
+                work.state[layer] = self._inside(start)[layer]
         kept = _Kept(self.drive, tol, max_steps)
+        last: list[Moved] = []
         for step in range(max_steps):
             before = work.state[: self.top]
             for layer in reversed(range(self.top)):
                 self._fall(work, layer)
                 self._settle(work, layer)
             gaps = self._gaps(work, before)
+            changed = list(zip(work.state, before, strict=False))
+            if last:
+                work.go_on(self.steps, self._further(work, last, before), last)
+            work.changed = changed
             # At a given start the top's own equation does not hold yet.
             if kept.take(work, gaps, step > 0 or start is None):
                 break
+            if step > 0 or start is None:
+                last = work.layers(self.steps)
             for layer in range(1, self.top + 1):
                 self._rise(work, layer)
                 self._settle(work, layer)
-        found = kept.finish(work)
-        count = self.top + 1
-        return kept.solution(tuple(found[:count]), memory=tuple(found[count:]))
+        found, count = kept.finish(work), self.top + 1
+        if last and not any(ways.trails for ways in self.ways):
+            # Of what lower layers were moved on by, the top is not the image yet: it is what a
+            # loss looks at, and one product takes most of its error away.
+            rising, _ = self.ways[-1].rise(found[self.top - 1])
+            found[count + self.top], found[self.top] = self.steps[-1].settle(rising, None)
+        return kept.solution(self._outside(found[:count]), memory=tuple(found[count:]))
 
     def relax_pair(
         self,
@@ -102,34 +127,39 @@ class Passes:
     ) -> Solution | None:
         """Both phases under opposite ``pushes`` of preactivations, from the free equilibrium, with
         the memory of its relaxation; None where they are no mirror images to the tolerance."""
-        count = self.top + 1
+        count, given, free = self.top + 1, free, self._inside(free)
         total, trails = self._known(free, memory)
         work = _Work(count)
         work.trails = trails
-        work.moved = [tuple(torch.zeros_like(t) for t in trail) for trail in trails]
-        work.pushes = [None if push is None else push[1] * push[0] for push in pushes]
+        known = zip(self.ways, free, trails[1:], strict=False)
+        work.moved = [(), *(ways.unmoved(pre, trail) for ways, pre, trail in known)]
+        forces = [None if push is None else push[1] * push[0] for push in pushes]
+        work.pushes = list(self._inside(forces))
         if work.pushes[self.top] is None:
             work.pushes[self.top] = torch.zeros_like(free[self.top])
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
         work.around = list(around)
         self._swing(work, self.top)
         kept = _Kept(self.drive, tol, max_steps)
+        last: list[Moved] = []
         for _ in range(max_steps):
             before = work.state[: self.top]
             for layer in reversed(range(self.top)):
                 self._fall(work, layer)
                 self._swing(work, layer)
             gaps = self._gaps(work, before, NUDGE_SLACK)
-            work.go_on(before[0], gaps[0])
+            if last:
+                work.improve(self.steps, self.heat, last, before)
             if kept.take(work, gaps, True):
                 break
+            last = work.layers(self.steps)
             for layer in range(1, count):
                 self._lift(work, layer)
                 self._swing(work, layer)
         found = kept.finish(work)
         halves, moves = found[:count], found[count : 2 * count]
         if kept.status is not Status.CONVERGED:
-            return kept.solution(free, shift=tuple(halves))
+            return kept.solution(given, shift=self._outside(halves))
         middles, drifts = [], []
         for layer in range(count):
             steps = self.steps[layer]
@@ -139,8 +169,18 @@ class Passes:
             trails, found[2 * count :], tol
         ):
             return None
-        known = tuple(t for trail in trails for t in trail)
-        return kept.solution(tuple(middles), shift=tuple(halves), memory=known)
+        decided = (*self.decided, *(t for trail in trails for t in trail))
+        return kept.solution(self._outside(middles), shift=self._outside(halves), memory=decided)
+
+    def _inside(self, layers: Sequence[Any]) -> tuple[Any, ...]:
+        """Layers as they are kept here."""
+        first, *rest = layers
+        return (first if self.packing is None or first is None else self.packing.pack(first), *rest)
+
+    def _outside(self, layers: Sequence[Tensor]) -> State:
+        """Layers as everybody else knows them."""
+        first, *rest = layers
+        return (first if self.packing is None else self.packing.unpack(first), *rest)
 
     def _known(self, free: State, memory: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Trail]]:
         """The preactivations and trails of the free equilibrium, remembered or found again."""
@@ -157,6 +197,12 @@ class Passes:
         for layer in range(count):
             work.total[layer], _ = self.steps[layer].settle(work.rising[layer], work.falling[layer])
         return work.total, work.trails
+
+    def _further(self, work: _Work, last: list[Moved], before: list[Tensor]) -> Tensor:
+        """By how much of its last change a free phase is moved on."""
+        if any(ways.trails for ways in self.ways):
+            return geometric(self.steps, self.heat, work.state, before, work.changed)
+        return downhill(self.steps, self.heat, work.layers(self.steps), last, before)
 
     def _gaps(self, work: _Work, before: list[Any], slack: float | None = None) -> list[Tensor]:
         """The residuals of the layers that a way down has changed."""
@@ -213,30 +259,56 @@ class _Work:
         self.trails: list[Trail] = [()] * layers
         self.moved: list[Trail] = [()] * layers
         self.around: list[tuple[Tensor, ...]] = [()] * layers
-        self.gap: list[Any] = [None]
+        self.changed: list[tuple[Tensor, Tensor]] = []
 
-    def go_on(self, before: Tensor | None, gap: Tensor) -> None:
-        """Move the lowest layer on along its last change, as far as the ratio ρ of the last two
-        says: ``ρ + ρ² + … = ρ/(1 − ρ)`` of it, `FURTHEST` at most.
+    def layers(self, steps: tuple[Steps, ...]) -> list[Moved]:
+        """Every layer as the last pass has left it."""
+        above = [
+            None if t is None else own.strength * t
+            for own, t in zip(steps[1:], self.falling[1:], strict=True)
+        ]
+        first = self._first_above(steps[0])
+        return list(map(Moved, self.state, self.total, [first, *above]))
 
-        A nudge reaches that layer last, and falls short of it by what passes to come would add.
-        The gap (batch,) was measured before that; what the equations leave then is below it:
-        passes of an energy shrink every part of a change by factors m from zero to one, and these
-        are now ``(m − ρ)/(1 − ρ)``.
+    def _first_above(self, own: Steps) -> Any:
+        """What feeds the lowest layer: all of its preactivation, but for its drive, which does not
+        change, and what pushes it."""
+        return self.total[0] if self.pushes[0] is None else own.strength * self.falling[0]
+
+    def mix(self, steps: tuple[Steps, ...], old: list[Moved], one: Tensor, other: Tensor) -> None:
+        """Preactivations, and what comes from above, ``one`` times this pass's and ``other`` times
+        those of the one before."""
+        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
+            self.total[layer] = own.mix(self.total[layer], past.total, one, other)
+            if past.above is not None and past.above is not past.total:
+                known = past.above / own.strength
+                self.falling[layer] = own.mix(self.falling[layer], known, one, other)
+
+    def go_on(self, steps: tuple[Steps, ...], share: Tensor, old: list[Moved]) -> None:
+        """Move all layers on by this share of what the last pass has changed."""
+        self.mix(steps, old, 1 + share, -share)
+        for layer, own in enumerate(steps):
+            self.total[layer], self.state[layer] = own.settle(self.total[layer], None)
+
+    def improve(
+        self, steps: tuple[Steps, ...], heat: list[float], old: list[Moved], before: list[Tensor]
+    ) -> None:
+        """Go on to the least energy between this pass and the one before.
+
+        Residuals were measured before that. What is left of them is less in the norm of the
+        energy, in which a pass shrinks every part of an error by a factor from zero to one.
         """
-        last, self.gap[0] = self.gap[0], gap
-        if last is None or before is None:
-            return
-        ratio = torch.where(gap < last, gap / last, 0.0)
-        share = (ratio / (1 - ratio)).clamp_max(FURTHEST).to(before.dtype)
-        self.state[0] = torch.lerp(before, self.state[0], 1 + per_sample(share, before))
+        both = least_energy(steps, heat, self.layers(steps), old, before)
+        self.mix(steps, old, *both)
+        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
+            self.state[layer] = own.mix(self.state[layer], past.state, *both)
 
     def pick(self, rows: Tensor) -> None:
         """Go on with these samples alone."""
-        for name in ("state", "rising", "falling", "total", "pushes", "gap"):
+        for name in ("state", "rising", "falling", "total", "pushes"):
             chosen = [None if t is None else _rows(t, rows) for t in getattr(self, name)]
             setattr(self, name, chosen)
-        for name in ("trails", "moved", "around"):
+        for name in ("trails", "moved", "around", "changed"):
             setattr(self, name, [tuple(_rows(t, rows) for t in ts) for ts in getattr(self, name)])
 
     def outcome(self) -> list[Tensor]:
@@ -325,9 +397,6 @@ class _Kept:
             layer = int(self.relative.nan_to_num(torch.inf).amax(1).argmax())
         return Solution(state, self.watch.steps, self.residual, self.status, shift, layer, memory)
 
-
-FURTHEST = 0.5
-"""The largest share of its last change that a layer is moved on by: no factor then exceeds one."""
 
 _WORTH_LEAVING = 0.75
 """The share of samples still at work below which the others are taken out of the batch."""
