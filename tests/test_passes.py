@@ -174,7 +174,7 @@ def test_a_nudged_phase_goes_on_to_the_least_energy_between_two_passes() -> None
 
     ours = apart()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toreqprop.solvers.passes._Work.improve", lambda *given: None)
+        patch.setattr("toreqprop.solvers.pass_work.Work.improve", lambda *given: None)
         plain = apart()
     assert all(a < 0.5 * b for a, b in zip(ours, plain, strict=True))
 
@@ -191,7 +191,7 @@ def test_a_free_phase_goes_on_along_its_last_change(name: str) -> None:
 
     ours = apart()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toreqprop.solvers.passes._Work.go_on", lambda *given: None)
+        patch.setattr("toreqprop.solvers.pass_work.Work.go_on", lambda *given: None)
         plain = apart()
     assert all(a < 0.9 * b for a, b in zip(ours, plain, strict=True))
 

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from toreqprop.energies.couplings.ways import PackedConvolutionWays, Trail, Ways
 from toreqprop.energies.stack import StackEnergy
-from toreqprop.energies.system import System, in_order, per_sample
+from toreqprop.energies.system import System
 from toreqprop.kernels.reference import NUDGE_SLACK
 from toreqprop.solution import Pushes, Solution, State, Status
-from toreqprop.solvers.pass_energy import downhill, geometric, least_energy
+from toreqprop.solvers.pass_energy import downhill, geometric
 from toreqprop.solvers.pass_steps import Moved, Steps, steps_of
-from toreqprop.solvers.watch import Watch
+from toreqprop.solvers.pass_work import Kept, Work
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Passes:
 
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
         """One phase without a nudge; its memory: all preactivations, then all trails."""
-        work = _Work(self.top + 1)
+        work = Work(self.top + 1)
         work.rising[0] = self.drive
         for layer in range(self.top + 1):
             if layer > 0:
@@ -88,7 +88,7 @@ class Passes:
             self._settle(work, layer)
             if start is not None:
                 work.state[layer] = self._inside(start)[layer]
-        kept = _Kept(self.drive, tol, max_steps)
+        kept = Kept(self.drive, tol, max_steps)
         last: list[Moved] = []
         for step in range(max_steps):
             before = work.state[: self.top]
@@ -129,7 +129,7 @@ class Passes:
         the memory of its relaxation; None where they are no mirror images to the tolerance."""
         count, given, free = self.top + 1, free, self._inside(free)
         total, trails = self._known(free, memory)
-        work = _Work(count)
+        work = Work(count)
         work.trails = trails
         known = zip(self.ways, free, trails[1:], strict=False)
         work.moved = [(), *(ways.unmoved(pre, trail) for ways, pre, trail in known)]
@@ -140,7 +140,7 @@ class Passes:
         around = [steps.around(*both) for steps, *both in zip(self.steps, total, free, strict=True)]
         work.around = list(around)
         self._swing(work, self.top)
-        kept = _Kept(self.drive, tol, max_steps)
+        kept = Kept(self.drive, tol, max_steps)
         last: list[Moved] = []
         for _ in range(max_steps):
             before = work.state[: self.top]
@@ -188,7 +188,7 @@ class Passes:
         if len(memory) == count + sum(trails):
             rest = iter(memory[count:])
             return list(memory[:count]), [tuple(next(rest) for _ in range(n)) for n in trails]
-        work = _Work(count)
+        work = Work(count)
         work.state, work.rising[0] = list(free), self.drive
         for layer in range(1, count):
             self._rise(work, layer)
@@ -198,13 +198,13 @@ class Passes:
             work.total[layer], _ = self.steps[layer].settle(work.rising[layer], work.falling[layer])
         return work.total, work.trails
 
-    def _further(self, work: _Work, last: list[Moved], before: list[Tensor]) -> Tensor:
+    def _further(self, work: Work, last: list[Moved], before: list[Tensor]) -> Tensor:
         """By how much of its last change a free phase is moved on."""
         if any(ways.trails for ways in self.ways):
             return geometric(self.steps, self.heat, work.state, before, work.changed)
         return downhill(self.steps, self.heat, work.layers(self.steps), last, before)
 
-    def _gaps(self, work: _Work, before: list[Any], slack: float | None = None) -> list[Tensor]:
+    def _gaps(self, work: Work, before: list[Any], slack: float | None = None) -> list[Tensor]:
         """The residuals of the layers that a way down has changed."""
         both = zip(self.steps, work.state, before, strict=False)
         return [steps.residual(a, b, slack) for steps, a, b in both if a is not None]
@@ -215,195 +215,33 @@ class Passes:
         both = zip(self.ways, trails[1:], strict=True)
         return all(ways.holds(trail, tuple(next(rest) for _ in trail), tol) for ways, trail in both)
 
-    def _rise(self, work: _Work, layer: int) -> None:
+    def _rise(self, work: Work, layer: int) -> None:
         work.rising[layer], work.trails[layer] = self.ways[layer - 1].rise(work.state[layer - 1])
 
-    def _lift(self, work: _Work, layer: int) -> None:
+    def _lift(self, work: Work, layer: int) -> None:
         move = work.state[layer - 1]
         if move is not None:
             found = self.ways[layer - 1].lift(move, work.trails[layer])
             work.rising[layer], work.moved[layer] = found
 
-    def _fall(self, work: _Work, layer: int) -> None:
+    def _fall(self, work: Work, layer: int) -> None:
         above = work.state[layer + 1]
         if above is not None:
             shape = torch.Size((len(above), *self._shape(work, layer)))
             work.falling[layer] = self.ways[layer].fall(above, shape, work.trails[layer + 1])
 
-    def _shape(self, work: _Work, layer: int) -> torch.Size:
+    def _shape(self, work: Work, layer: int) -> torch.Size:
         known = work.state[layer]
         return work.around[layer][0].shape[1:] if known is None else known.shape[1:]
 
-    def _settle(self, work: _Work, layer: int) -> None:
+    def _settle(self, work: Work, layer: int) -> None:
         found = self.steps[layer].settle(work.rising[layer], work.falling[layer])
         work.total[layer], work.state[layer] = found
 
-    def _swing(self, work: _Work, layer: int) -> None:
+    def _swing(self, work: Work, layer: int) -> None:
         """What a nudge moves a layer by."""
         found = self.steps[layer].swing(
             work.around[layer], work.rising[layer], work.falling[layer], work.pushes[layer]
         )
         if found is not None:
             work.total[layer], work.state[layer] = found
-
-
-class _Work:
-    """What a relaxation has in hand, layer by layer; None for what is still zero."""
-
-    def __init__(self, layers: int) -> None:
-        self.state: list[Any] = [None] * layers
-        self.rising: list[Any] = [None] * layers
-        self.falling: list[Any] = [None] * layers
-        self.total: list[Any] = [None] * layers
-        self.pushes: list[Any] = [None] * layers
-        self.trails: list[Trail] = [()] * layers
-        self.moved: list[Trail] = [()] * layers
-        self.around: list[tuple[Tensor, ...]] = [()] * layers
-        self.changed: list[tuple[Tensor, Tensor]] = []
-
-    def layers(self, steps: tuple[Steps, ...]) -> list[Moved]:
-        """Every layer as the last pass has left it."""
-        above = [
-            None if t is None else own.strength * t
-            for own, t in zip(steps[1:], self.falling[1:], strict=True)
-        ]
-        first = self._first_above(steps[0])
-        return list(map(Moved, self.state, self.total, [first, *above]))
-
-    def _first_above(self, own: Steps) -> Any:
-        """What feeds the lowest layer: all of its preactivation, but for its drive, which does not
-        change, and what pushes it."""
-        return self.total[0] if self.pushes[0] is None else own.strength * self.falling[0]
-
-    def mix(self, steps: tuple[Steps, ...], old: list[Moved], one: Tensor, other: Tensor) -> None:
-        """Preactivations, and what comes from above, ``one`` times this pass's and ``other`` times
-        those of the one before."""
-        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
-            self.total[layer] = own.mix(self.total[layer], past.total, one, other)
-            if past.above is not None and past.above is not past.total:
-                known = past.above / own.strength
-                self.falling[layer] = own.mix(self.falling[layer], known, one, other)
-
-    def go_on(self, steps: tuple[Steps, ...], share: Tensor, old: list[Moved]) -> None:
-        """Move all layers on by this share of what the last pass has changed."""
-        self.mix(steps, old, 1 + share, -share)
-        for layer, own in enumerate(steps):
-            self.total[layer], self.state[layer] = own.settle(self.total[layer], None)
-
-    def improve(
-        self, steps: tuple[Steps, ...], heat: list[float], old: list[Moved], before: list[Tensor]
-    ) -> None:
-        """Go on to the least energy between this pass and the one before.
-
-        Residuals were measured before that. What is left of them is less in the norm of the
-        energy, in which a pass shrinks every part of an error by a factor from zero to one.
-        """
-        both = least_energy(steps, heat, self.layers(steps), old, before)
-        self.mix(steps, old, *both)
-        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
-            self.state[layer] = own.mix(self.state[layer], past.state, *both)
-
-    def pick(self, rows: Tensor) -> None:
-        """Go on with these samples alone."""
-        for name in ("state", "rising", "falling", "total", "pushes"):
-            chosen = [None if t is None else _rows(t, rows) for t in getattr(self, name)]
-            setattr(self, name, chosen)
-        for name in ("trails", "moved", "around", "changed"):
-            setattr(self, name, [tuple(_rows(t, rows) for t in ts) for ts in getattr(self, name)])
-
-    def outcome(self) -> list[Tensor]:
-        """States, totals, and what the last way up found out."""
-        last = self.moved if self.around[0] else self.trails
-        return [*self.state, *self.total, *(t for trail in last for t in trail)]
-
-
-class _Kept:
-    """Each sample as it was when it had settled, and how it all ended."""
-
-    def __init__(self, like: Tensor, tol: float, most: int) -> None:
-        self.tol, self.watch = tol, Watch(like, most)
-        self.residual = torch.full((len(like),), torch.inf, dtype=torch.float64, device=like.device)
-        self.worst, self.relative = self.residual, self.residual.unsqueeze(0)
-        self.rows: Tensor | None = None
-        self.stored: Tensor | None = None
-        self.found: list[Tensor] = []
-
-    @property
-    def status(self) -> Status:
-        return self.watch.status
-
-    def take(self, work: _Work, gaps: list[Tensor], may_end: bool) -> bool:
-        """Set aside what has settled, and say whether that is all; gaps (batch,) by layer."""
-        self.relative = torch.stack(gaps)
-        self.worst = self.relative.amax(0)
-        good = self.worst <= self.tol if may_end else torch.zeros_like(self.worst, dtype=torch.bool)
-        done = good if self.stored is None else good | self.stored
-        over = self.watch.over(done, self.worst)
-        if self.watch.pace > 1:
-            self._merge(work)
-            self.stored = self.watch.frozen(done)
-        elif not over and self.watch.frozen(done) is not None:
-            self._store(work, good if self.stored is None else good & ~self.stored)
-            self._leave(work, done)
-        return over
-
-    def _leave(self, work: _Work, done: Tensor) -> None:
-        """Go on without what is done, where that is worth it."""
-        self.stored = done
-        rows = (~done).nonzero().squeeze(1)
-        if len(rows) <= _WORTH_LEAVING * len(done):
-            work.pick(rows)
-            self.worst, self.stored = self.worst[rows], None
-            self.rows = rows if self.rows is None else self.rows[rows]
-
-    def _merge(self, work: _Work) -> None:
-        """Keep all samples as they are now, but for those stored: without asking which."""
-        now = work.outcome()
-        if self.stored is None:
-            self.found, self.residual = now, self.worst
-            return
-        self.found = [
-            torch.where(per_sample(self.stored, a), a, b)
-            for a, b in zip(self.found, now, strict=True)
-        ]
-        self.residual = torch.where(self.stored, self.residual, self.worst)
-
-    def finish(self, work: _Work) -> list[Tensor]:
-        """Everything, those included that have not settled."""
-        if self.watch.pace > 1:
-            return self.found
-        if not self.found:
-            self.residual = self.worst
-            return work.outcome()
-        everyone = torch.ones_like(self.worst, dtype=torch.bool)
-        self._store(work, everyone if self.stored is None else ~self.stored)
-        return self.found
-
-    def _store(self, work: _Work, those: Tensor) -> None:
-        outcome = work.outcome()
-        if not self.found:
-            self.found = [torch.empty_like(t) for t in outcome]
-        here = those.nonzero().squeeze(1)
-        there = here if self.rows is None else self.rows[here]
-        self.residual[there] = self.worst[here]
-        for kept, values in zip(self.found, outcome, strict=True):
-            if kept.dim() == 4 and not kept.is_contiguous():
-                kept, values = (maps.permute(0, 2, 3, 1) for maps in (kept, values))
-            kept[there] = values[here]
-
-    def solution(self, state: State, *, shift: State = (), memory: Trail = ()) -> Solution:
-        layer = None
-        if self.status is not Status.CONVERGED:
-            layer = int(self.relative.nan_to_num(torch.inf).amax(1).argmax())
-        return Solution(state, self.watch.steps, self.residual, self.status, shift, layer, memory)
-
-
-_WORTH_LEAVING = 0.75
-"""The share of samples still at work below which the others are taken out of the batch."""
-
-
-def _rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Some samples, in the same order of memory."""
-    if values.dim() == 4 and not values.is_contiguous():
-        return in_order(values)[rows].permute(0, 3, 1, 2)
-    return values[rows]
