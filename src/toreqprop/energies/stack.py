@@ -84,8 +84,13 @@ class StackEnergy(Energy):
         return (
             not (self.skips or self.activations)
             and self.activation == Tanh()
-            and set(map(type, self.couplings)) == {LinearCoupling}
+            and self.of_matrices
         )
+
+    @property
+    def of_matrices(self) -> bool:
+        """Whether every coupling from layer to layer is a matrix."""
+        return set(map(type, self.couplings)) == {LinearCoupling}
 
     @property
     def one_way(self) -> bool:

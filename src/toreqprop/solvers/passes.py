@@ -35,7 +35,8 @@ class Passes:
     """A stack of at least two layers without skips: the first one's drive, the ways between.
 
     ``packing`` is the first of them where its lower map is kept in another order of memory inside,
-    that of the drive; ``decided`` is what the way of the input has decided.
+    that of the drive; ``decided`` is what the way of the input has decided. ``going_on``: whether a
+    pass goes on along what it and the one before have changed.
     """
 
     drive: Tensor
@@ -44,9 +45,10 @@ class Passes:
     heat: list[float]
     packing: PackedConvolutionWays | None = None
     decided: Trail = ()
+    going_on: bool = True
 
     @staticmethod
-    def of(system: System, compiled: bool = True) -> Passes | None:
+    def of(system: System, compiled: bool = True, going_on: bool = True) -> Passes | None:
         """The system as passes take it, where they serve it."""
         field = system.field
         if not isinstance(field, StackEnergy) or field.skips or len(field.couplings) < 2:
@@ -70,9 +72,8 @@ class Passes:
             for layer in range(len(field.couplings))
         ]
         heat = [field.temperature(layer) for layer in range(len(field.couplings))]
-        return Passes(
-            drive, tuple(found), tuple(steps), heat, packing, field.first_trail(system.drive)
-        )
+        decided = field.first_trail(system.drive)
+        return Passes(drive, tuple(found), tuple(steps), heat, packing, decided, going_on)
 
     @property
     def top(self) -> int:
@@ -103,13 +104,14 @@ class Passes:
             # At a given start the top's own equation does not hold yet.
             if kept.take(work, gaps, step > 0 or start is None):
                 break
-            if step > 0 or start is None:
+            if self.going_on and (step > 0 or start is None):
                 last = work.layers(self.steps)
             for layer in range(1, self.top + 1):
                 self._rise(work, layer)
                 self._settle(work, layer)
         found, count = kept.finish(work), self.top + 1
-        if last and not any(ways.trails for ways in self.ways):
+        passed = kept.watch.steps - (start is not None)
+        if self.going_on and passed > 1 and not any(ways.trails for ways in self.ways):
             # Of what lower layers were moved on by, the top is not the image yet: it is what a
             # loss looks at, and one product takes most of its error away.
             rising, _ = self.ways[-1].rise(found[self.top - 1])
@@ -152,7 +154,8 @@ class Passes:
                 work.improve(self.steps, self.heat, last, before)
             if kept.take(work, gaps, True):
                 break
-            last = work.layers(self.steps)
+            if self.going_on:
+                last = work.layers(self.steps)
             for layer in range(1, count):
                 self._lift(work, layer)
                 self._swing(work, layer)
