@@ -82,9 +82,7 @@ class StackEnergy(Energy):
     def is_dense(self) -> bool:
         """Whether it is a chain of matrices and tanh units, which compiled code relaxes."""
         return (
-            not (self.skips or self.activations)
-            and self.activation == Tanh()
-            and self.of_matrices
+            not (self.skips or self.activations) and self.activation == Tanh() and self.of_matrices
         )
 
     @property
