@@ -453,3 +453,16 @@ def test_state_dicts_with_one_map_are_read() -> None:
     assert ball.start.shape == (3, 4, 7, 8)
     assert not ball.start[:2].any()
     assert ball.start[2].any()
+
+
+def test_the_gram_of_a_convolution_is_a_convolution() -> None:
+    """One with the kernel's autocorrelation, where that takes fewer products, against two."""
+    torch.manual_seed(0)
+    kernel, maps = torch.randn(6, 2, 3, 5).double(), torch.randn(2, 2, 7, 6).double()
+    fine = F.conv2d(maps, kernel, None, 1, (2, 4))
+    exact = F.conv_transpose2d(fine, kernel, None, 1, (2, 4))
+    torch.testing.assert_close(gram_of(kernel, 1, (7, 6))(maps), exact)
+    few = kernel[:1]
+    fine = F.conv2d(maps, few, None, 1, (2, 4))
+    exact = F.conv_transpose2d(fine, few, None, 1, (2, 4))
+    torch.testing.assert_close(gram_of(few, 1, (7, 6))(maps), exact)

@@ -98,7 +98,7 @@ def plain(tol: float) -> EquilibriumModel:
 
 def average(tol: float) -> EquilibriumModel:
     pooling = AveragePooling(2)
-    return HopfieldConvNet((1, 8, 8), [4, 6], 3, pooling=pooling, tol=tol)
+    return HopfieldConvNet((1, 8, 8), [4, 6], 3, pooling=pooling, feedback=1.0, tol=tol)
 
 
 def highest(tol: float) -> EquilibriumModel:

@@ -25,10 +25,18 @@ raised the square of the norm: `tests/test_tight_ball.py` and `toreqprop norms` 
 result against exact norms."""
 
 
-def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
-    """``x ↦ KᵀK x`` for zero-padded maps (block, channels, height, width), all channels of a pixel
-    next to each other in memory."""
-    reach = (kernel.shape[-2] - 1, kernel.shape[-1] - 1)
+def gram_of(
+    kernel: Tensor, groups: int = 1, size: tuple[int, int] = (1, 1)
+) -> Callable[[Tensor], Tensor]:
+    """``x ↦ KᵀK x`` for zero-padded maps (block, channels, height, width) of about this size, all
+    channels of a pixel next to each other in memory."""
+    high, wide = kernel.shape[-2:]
+    reach = (high - 1, wide - 1)
+    pixels, fine = size[0] * size[1], (size[0] + high - 1) * (size[1] + wide - 1)
+    whole = (2 * high - 1) * (2 * wide - 1) * kernel.shape[1] * pixels
+    if groups == 1 and whole < kernel[:, 0].numel() * (pixels + fine):
+        both = _autocorrelation(kernel)
+        return lambda maps: F.conv2d(maps, both, None, 1, reach)
     there = kernel.contiguous(memory_format=torch.channels_last)
     back = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
     back = back.contiguous(memory_format=torch.channels_last)
@@ -38,6 +46,20 @@ def gram_of(kernel: Tensor, groups: int = 1) -> Callable[[Tensor], Tensor]:
         return F.conv2d(fine, back, None, 1, 0, 1, groups)
 
     return product
+
+
+def _autocorrelation(kernel: Tensor) -> Tensor:
+    """The kernel of ``KᵀK``: as padding loses nothing of a map, it is a convolution too, with
+    ``Σ_τ K[τ]ᵀ·K[τ + δ]`` at each distance δ."""
+    below, high, wide = kernel.shape[1:]
+    flat = kernel.permute(0, 2, 3, 1).flatten(1)
+    every = (flat.mT @ flat).reshape(high, wide, below, high, wide, below)
+    found = kernel.new_zeros(below, 2 * high - 1, 2 * wide - 1, below)
+    for y in range(high):
+        rows = found[:, high - 1 - y : 2 * high - 1 - y]
+        for x in range(wide):
+            rows[:, :, wide - 1 - x : 2 * wide - 1 - x] += every[y, x]
+    return found.permute(0, 3, 1, 2)
 
 
 def top_of_gram(

@@ -92,12 +92,13 @@ class AveragePooling(Pooling):
 
     def fold(self, kernel: Tensor) -> Tensor:
         reach = self.size - 1
-        shifts = [
-            F.pad(kernel, (j, reach - j, i, reach - i))
-            for i in range(self.size)
-            for j in range(self.size)
-        ]
-        return torch.stack(shifts).mean(0)
+        framed = F.pad(kernel, (reach,) * 4)
+        high, wide = kernel.shape[-2] + reach, kernel.shape[-1] + reach
+        found = framed[..., :high, :wide] / self.size**2
+        for at in range(1, self.size**2):
+            y, x = divmod(at, self.size)
+            found = found.add(framed[..., y : y + high, x : x + wide], alpha=1 / self.size**2)
+        return found
 
     def unfold(self, gradient: Tensor) -> Tensor:
         return F.avg_pool2d(gradient, self.size, stride=1)

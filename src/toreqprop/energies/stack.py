@@ -82,10 +82,13 @@ class StackEnergy(Energy):
     def is_dense(self) -> bool:
         """Whether it is a chain of matrices and tanh units, which compiled code relaxes."""
         return (
-            not (self.skips or self.activations)
-            and self.activation == Tanh()
-            and set(map(type, self.couplings)) == {LinearCoupling}
+            not (self.skips or self.activations) and self.activation == Tanh() and self.of_matrices
         )
+
+    @property
+    def of_matrices(self) -> bool:
+        """Whether every coupling from layer to layer is a matrix."""
+        return set(map(type, self.couplings)) == {LinearCoupling}
 
     @property
     def one_way(self) -> bool:
@@ -130,15 +133,21 @@ class StackEnergy(Energy):
             at += coupling.count
 
     def prepare(self, x: Tensor, params: Params) -> Params:
-        """The first layer's drive, then what the couplings make of their parameters, once."""
+        """The first layer's drive, then what the couplings make of their parameters, once, and
+        behind it what was decided on the way of the first."""
         everything = zip(
             (*self.couplings, *(s.coupling for s in self.skips)), self._split(params), strict=True
         )
         (first, own), *upper = everything
-        found = [first.up(x, first.prepare(own), None)]
+        drive, trail = first.drive(x, first.prepare(own))
+        found = [drive]
         for coupling, part in upper:
             found += coupling.prepare(part)
-        return tuple(found)
+        return (*found, *trail)
+
+    def first_trail(self, drive: Params) -> Params:
+        """What was decided on the way of the first coupling, where that is known."""
+        return drive[1 + sum(len(part) for part in self.prepared(drive)[1:]) :]
 
     def prepared(self, drive: Params) -> list[Params]:
         """By coupling; the first has nothing left but its drive."""
@@ -239,7 +248,8 @@ class StackEnergy(Energy):
         ends += [(s.target, s.source, s.coupling) for s in self.skips]
         found: list[Tensor | None] = [None]
         # Winners of poolings that were the same in both phases need not be found again.
-        decided = iter(getattr(phases, "memory", ()))
+        memory = getattr(phases, "memory", ())
+        decided, first = iter(memory), len(memory) == sum(c.trails for c in self.couplings)
         for number, (above, below, coupling) in enumerate(ends):
             own, heat = parts[number], -self.temperature(above) * weight
             prepared = coupling.prepare(own)
@@ -247,7 +257,8 @@ class StackEnergy(Energy):
             if number == 0 and wants[0]:
                 fed_back = shift(coupling.down(phases[0], x, prepared))
                 found[0] = fed_back * heat.reshape(-1, *[1] * (x.dim() - 1))
-            trail = tuple(itertools.islice(decided, coupling.trails)) if below >= 0 else ()
+            known = below >= 0 or first
+            trail = tuple(itertools.islice(decided, coupling.trails)) if known else ()
             if trail:
                 found += coupling.settled_gradients(
                     phases[above], pre, heat, prepared, wanted[number], trail

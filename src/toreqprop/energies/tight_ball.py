@@ -212,7 +212,8 @@ class TightConvolutionBall(TightBall):
         """ν, its left vector, and the right ones, the best first; see `gram_block`."""
         first = self.start.to(weight)
         most = COLD * self.usual
-        value, right = top_of_gram(gram_of(weight, self.groups), first, self.products(), most)
+        product = gram_of(weight, self.groups, (first.shape[2], first.shape[3]))
+        value, right = top_of_gram(product, first, self.products(), most)
         left = convolution_products(weight, self.groups)[0](right[0])
         length = torch.linalg.vector_norm(left)
         return value.sqrt(), left / length.clamp_min(_tiny(left)), right

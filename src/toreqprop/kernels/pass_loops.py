@@ -12,19 +12,21 @@ import numpy as np
 
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import tanh
-from toreqprop.kernels.vectors import squares
+from toreqprop.kernels.vectors import dot, squares
 
 
 @compiled
-def settle(below, above, strength, total, state):  # type: ignore[no-untyped-def]
-    """``total = below + strength·above`` and its tanh."""
-    share = below.dtype.type(strength)
+def settle(below, above, strength, form, total, state):  # type: ignore[no-untyped-def]
+    """``total = below + strength·above`` and ``σ(total)``."""
+    kind = below.dtype.type
+    share = kind(strength)
+    gain, scale, base, offset = kind(form[0]), kind(form[1]), kind(form[2]), kind(form[3])
     for i in range(below.shape[0]):
         a, b, row, found = below[i], above[i], total[i], state[i]
         for j in range(row.shape[0]):
             row[j] = a[j] + share * b[j]
         for j in range(row.shape[0]):
-            found[j] = tanh(row[j])
+            found[j] = scale * tanh(gain * row[j] + offset) + base
 
 
 @compiled
@@ -107,3 +109,56 @@ def residual(after, before, rounding, floor, slack, found):  # type: ignore[no-u
         if square == 0.0:
             fine = False
     return fine
+
+
+@compiled
+def bend(states, totals, above, past, fed, found):  # type: ignore[no-untyped-def]
+    """See `pass_steps.Steps.bend`; each of ``states``, ``totals`` and ``above`` is new, then old.
+    The last of them mean nothing where nothing is ``fed`` from above."""
+    kind = states[0].dtype.type
+    half = kind(0.5)
+    width = states[0].shape[1]
+    work = np.empty((5, width), states[0].dtype)
+    strain, change, step, late, more = work[0], work[1], work[2], work[3], work[4]
+    for i in range(states[0].shape[0]):
+        state, before = states[0][i], states[1][i]
+        total, earlier = totals[0][i], totals[1][i]
+        for j in range(width):
+            step[j] = state[j] - before[j]
+            strain[j] = half * total[j]
+            change[j] = half * (total[j] - earlier[j])
+        found[3, i], found[4, i] = 0.0, 0.0
+        if fed:
+            high, low, seen = above[0][i], above[1][i], past[i]
+            for j in range(width):
+                strain[j] -= high[j]
+                more[j] = high[j] - low[j]
+                change[j] -= more[j]
+                late[j] = state[j] - seen[j]
+            found[3, i], found[4, i] = dot(high, late), dot(more, late)
+        found[0, i] = 2 * dot(state, strain)
+        found[1, i] = dot(step, strain) + dot(state, change)
+        found[2, i] = 2 * dot(step, change)
+
+
+@compiled
+def mix(new, old, one, other, out):  # type: ignore[no-untyped-def]
+    """``one·new + other·old``, with factors for each row."""
+    for i in range(new.shape[0]):
+        a, b, row = new[i], old[i], out[i]
+        first, second = row.dtype.type(one[i]), row.dtype.type(other[i])
+        for j in range(row.shape[0]):
+            row[j] = first * a[j] + second * b[j]
+
+
+@compiled
+def overlap(a, b, c, d, found):  # type: ignore[no-untyped-def]
+    """``⟨a − b, c − d⟩`` of each row."""
+    work = np.empty((2, a.shape[1]), a.dtype)
+    one, other = work[0], work[1]
+    for i in range(a.shape[0]):
+        p, q, r, s = a[i], b[i], c[i], d[i]
+        for j in range(one.shape[0]):
+            one[j] = p[j] - q[j]
+            other[j] = r[j] - s[j]
+        found[i] = dot(one, other)

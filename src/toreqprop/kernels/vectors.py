@@ -66,7 +66,7 @@ def _sums(count: int, step: Step, joined: Joined = _added) -> Callable[..., Any]
                     sums, step(builder, given, [builder.load(s) for s in sums]), strict=True
                 ):
                     builder.store(new, place)
-            totals = [_folded(builder, builder.load(s), joined) for s in sums]
+            totals = [folded(builder, builder.load(s), joined) for s in sums]
             return context.make_tuple(builder, signature.return_type, totals)
 
         return signature, codegen
@@ -74,7 +74,7 @@ def _sums(count: int, step: Step, joined: Joined = _added) -> Callable[..., Any]
     return intrinsic(typed)
 
 
-def _folded(builder: Any, vector: Any, joined: Joined) -> Any:
+def folded(builder: Any, vector: Any, joined: Joined = _added) -> Any:
     """The sum, or another reduction, of a vector's lanes, halves first."""
     parts = [builder.extract_element(vector, ir.Constant(ir.IntType(32), k)) for k in range(LANES)]
     while len(parts) > 1:

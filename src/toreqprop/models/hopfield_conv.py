@@ -27,10 +27,10 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import constrained, convolution_balls, weight_and_bias
-from toreqprop.models.hopfield_mlp import chain_norm
+from toreqprop.models.hopfield_mlp import PASSES, chain_norm
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
-from toreqprop.solvers import GaussSeidel, Solver
+from toreqprop.solvers import Solver
 
 Shape = tuple[int, int, int]
 """Channels, height, width of a map."""
@@ -97,7 +97,7 @@ class HopfieldConvNet(EquilibriumModel):
         super().__init__(
             plan.energy(activation, feedback),
             gradient=CenteredEP(NUDGE_AT_KINKS) if gradient is None and plan.kinked else gradient,
-            solver=GaussSeidel(max_steps=200, order="symmetric") if solver is None else solver,
+            solver=PASSES if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,

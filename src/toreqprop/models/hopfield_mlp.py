@@ -90,7 +90,7 @@ class HopfieldMLP(EquilibriumModel):
                 feedback,
             ),
             gradient=gradient,
-            solver=_PASSES if solver is None else solver,
+            solver=PASSES if solver is None else solver,
             tol=tol,
             max_steps=max_steps,
             on_failure=on_failure,
@@ -189,7 +189,7 @@ class HopfieldMLP(EquilibriumModel):
         )
 
 
-_PASSES = Anderson(2, GaussSeidel("symmetric"), max_steps=200)
+PASSES = Anderson(2, GaussSeidel("symmetric"), max_steps=200)
 """Passes down and up, extrapolated from the last two: a coupling near its radius settles in a third
 of the passes."""
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from toreqprop.energies.activations import Activation, Logistic, Sigmoid, Tanh
-from toreqprop.energies.system import in_order, row_norms
+from toreqprop.energies.system import in_order, per_sample, row_norms
 from toreqprop.kernels import compiled_available
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, ROUNDING_FLOOR
 from toreqprop.tracing import is_plain
+
+
+class Moved(NamedTuple):
+    """A layer after a pass: its state, the preactivation it is the image of, and how much of that
+    comes from above, None at the top; under a nudge half the differences of each."""
+
+    state: Tensor
+    total: Tensor
+    above: Tensor | None
 
 
 class Steps:
@@ -52,6 +61,32 @@ class Steps:
         """The mean of both states."""
         return self.activation.middle(known, total, half)
 
+    def bend(self, new: Moved, old: Moved, before: Tensor) -> Tensor:
+        """(5, batch) what a layer adds to the energy of the shifts along ``new`` and along
+        ``new − old``, see `pass_energy`: its curvature along the first, both and the second, then
+        how fast it falls along each, as the layer above has seen it as it was ``before``."""
+        strain, earlier = self._strain(new), self._strain(old)
+        step, change, late = new.state - old.state, strain - earlier, new.state - before
+        pairs = [(new.state, 2 * strain), (step, strain), (new.state, change), (step, 2 * change)]
+        if new.above is not None and old.above is not None:
+            pairs += [(new.above, late), (new.above - old.above, late)]
+        dots = [(a.double() * b.double()).flatten(1).sum(1) for a, b in pairs]
+        none = torch.zeros_like(dots[0])
+        return torch.stack([dots[0], dots[1] + dots[2], dots[3], *(dots[4:] or [none, none])])
+
+    def _strain(self, moved: Moved) -> Tensor:
+        """``½·total − above``."""
+        return 0.5 * moved.total if moved.above is None else 0.5 * moved.total - moved.above
+
+    def overlap(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        """(batch,) ``⟨a − b, c − d⟩``."""
+        return ((a - b).double() * (c - d).double()).flatten(1).sum(1)
+
+    def mix(self, new: Tensor, old: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        """``one·new + other·old`` with a factor for each sample."""
+        factors = (per_sample(f.to(new.dtype), new) for f in (one, other))
+        return next(factors) * new + next(factors) * old
+
     def residual(self, after: Tensor, before: Tensor | None, slack: float | None = None) -> Tensor:
         """(batch,) the change relative to the layer's activity; with ``slack``, to so many times
         what is there."""
@@ -73,12 +108,11 @@ class CompiledSteps(Steps):
         self.loops, self.form = pass_loops, FORMS[type(activation)]
 
     def settle(self, below: Tensor, above: Tensor | None) -> tuple[Tensor, Tensor]:
-        if type(self.activation) is not Tanh:
-            return super().settle(below, above)
         total = below if above is None else torch.empty_like(below)
         state = torch.empty_like(below)
         rows = _flat(below, below if above is None else above, total, state)
-        self.loops.settle(*rows[:2], 0.0 if above is None else self.strength, *rows[2:])
+        strength = 0.0 if above is None else self.strength
+        self.loops.settle(*rows[:2], strength, self.form, *rows[2:])
         return total, state
 
     def around(self, center: Tensor, state: Tensor) -> tuple[Tensor, ...]:
@@ -108,6 +142,25 @@ class CompiledSteps(Steps):
         self.loops.middle(state, moved, apart, self.form, out)
         return found
 
+    def bend(self, new: Moved, old: Moved, before: Tensor) -> Tensor:
+        found = torch.empty(5, len(new.state), dtype=torch.float64)
+        fed = new.above is not None
+        above = [m.state if m.above is None else m.above for m in (new, old)]
+        rows = _flat(new.state, old.state, new.total, old.total, *above, before)
+        self.loops.bend(rows[:2], rows[2:4], rows[4:6], rows[6], fed, found.numpy())
+        return found
+
+    def overlap(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        found = torch.empty(len(a), dtype=torch.float64)
+        self.loops.overlap(*_flat(a, b, c, d), found.numpy())
+        return found
+
+    def mix(self, new: Tensor, old: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        found = torch.empty_like(new)
+        a, b, out = _flat(new, old, found)
+        self.loops.mix(a, b, one.numpy(), other.numpy(), out)
+        return found
+
     def residual(self, after: Tensor, before: Tensor | None, slack: float | None = None) -> Tensor:
         if before is None:
             return super().residual(after, before, slack)
@@ -121,12 +174,12 @@ class CompiledSteps(Steps):
         return found if fine else super().residual(after, before, slack)
 
 
-FORMS: dict[type[Activation], tuple[float, float, float]] = {
-    Tanh: (1.0, 1.0, 0.0),
-    Sigmoid: (2.0, 0.5, 0.5),
-    Logistic: (0.5, 0.5, 0.5),
+FORMS: dict[type[Activation], tuple[float, float, float, float]] = {
+    Tanh: (1.0, 1.0, 0.0, 0.0),
+    Sigmoid: (2.0, 0.5, 0.5, -1.0),
+    Logistic: (0.5, 0.5, 0.5, 0.0),
 }
-"""Gain, scale and base of ``σ(u) = scale·tanh(gain·u + c) + base``, whatever c."""
+"""Gain, scale, base and offset of ``σ(u) = scale·tanh(gain·u + offset) + base``."""
 
 
 def steps_of(activation: Activation, strength: float, like: Tensor, compiled: bool) -> Steps:

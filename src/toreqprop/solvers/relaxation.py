@@ -198,12 +198,9 @@ def _specialist(kernel: Kernel | None, system: System, solver: Solver) -> Specia
 def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
-    if type(solver) is FixedPoint:
+    memory, field = _memory_of_passes(solver), system.field
+    if memory is None:
         return None
-    memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
-    if not (isinstance(passes, GaussSeidel) and passes.order == "symmetric" and memory <= 2):
-        return None
-    field = system.field
     if kernel is None or not compiled_available() or type(field) is not StackEnergy:
         return None
     if not field.is_dense or not all_plain(system.drive):
@@ -228,10 +225,21 @@ def _chain_class() -> type[Chain]:
 
 
 def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
-    """The stack as passes take it, where the solver is passes and they serve it."""
-    if not (isinstance(solver, GaussSeidel) and solver.order == "symmetric"):
+    """The stack as passes take it, where the solver is passes and they serve it: with a memory all
+    but matrices, which have compiled code, and whose general path is its reference."""
+    memory, field = _memory_of_passes(solver), system.field
+    if memory is None or not isinstance(field, StackEnergy) or (memory and field.of_matrices):
         return None
-    return Passes.of(system, kernel is not None)
+    return Passes.of(system, kernel is not None, memory > 0)
+
+
+def _memory_of_passes(solver: Solver) -> int | None:
+    """How many earlier passes the solver looks at, two at most; None where it makes none."""
+    if type(solver) is FixedPoint:
+        return None
+    memory, passes = (solver.memory, solver.inner) if isinstance(solver, Anderson) else (0, solver)
+    symmetric = isinstance(passes, GaussSeidel) and passes.order == "symmetric"
+    return memory if symmetric and memory <= 2 else None
 
 
 def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | None:

@@ -58,6 +58,11 @@ class Coupling(ABC):
     def up(self, pre: Signal, prepared: Params, post: Signal | None) -> Signal:
         """``∂Φ/∂post``; ``post`` matters only where Φ is not linear in it."""
 
+    def drive(self, x: Tensor, prepared: Params) -> tuple[Tensor, Trail]:
+        """`up` of an input, once for every phase, and what was decided there: as many tensors as
+        `trails` says, or none."""
+        return self.up(x, prepared, None), ()
+
     def first(self, pre: Tensor, prepared: Params, activation: Activation) -> Tensor:
         """What goes up before anything has come back: the preactivation a relaxation starts at."""
         return self.up(pre, prepared, None)

@@ -19,6 +19,7 @@ from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, 
 from toreqprop.energies.couplings.ways import (
     ChainWays,
     LinearWays,
+    MaxConvolutionWays,
     MaxWays,
     PlainConvolutionWays,
     Shaped,
@@ -26,6 +27,7 @@ from toreqprop.energies.couplings.ways import (
     Ways,
     from_phases,
     phase_kernel,
+    winners_gradient,
 )
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal
@@ -77,10 +79,10 @@ class ConvolutionCoupling(Coupling):
         return isinstance(self.pooling, AveragePooling) and plain
 
     def prepare(self, params: Params) -> Params:
-        kernel = params[0]
+        kernel = in_pixels(params[0])
         if self._folds and self.pooling is not None:
-            kernel = self.pooling.fold(kernel)
-        return in_pixels(kernel), params[1]
+            kernel = in_pixels(self.pooling.fold(kernel))
+        return kernel, params[1]
 
     def lift(self, move: Tensor, prepared: Params) -> Tensor:
         fine = self._convolve(move, prepared[0], None)
@@ -94,11 +96,19 @@ class ConvolutionCoupling(Coupling):
             if fine is None:
                 return None
             # A pooling knows from its trail what it was taken from.
-            return ChainWays([fine, MaxWays(windows, windows, (0, 0))], [below, ()])
+            chain = ChainWays([fine, MaxWays(windows, windows, (0, 0))], [below, ()])
+            if not self._steps_by_one:
+                return chain
+            return MaxConvolutionWays(chain, prepared[0], _both(self.padding), self.pooling.size)
         if self._phased(prepared[0], below):
             kernel, bias = prepared
             return PlainConvolutionWays(kernel, bias, self._stride[0], _both(self.padding))
         return LinearWays(self, prepared) if self.linear else None
+
+    @property
+    def _steps_by_one(self) -> bool:
+        plain = self.groups == 1 and self.dilation in (1, (1, 1))
+        return plain and self._stride == (1, 1)
 
     def _phased(self, kernel: Tensor, below: tuple[int, ...]) -> bool:
         """Whether the transpose is a plain convolution of the phases, see `phase_kernel`."""
@@ -122,6 +132,13 @@ class ConvolutionCoupling(Coupling):
         # The bias of a channel passes every pooling unchanged.
         fine = self._convolve(pre, *prepared)
         return fine if self.pooling is None or self._folds else self.pooling.pool(fine)
+
+    def drive(self, x: Tensor, prepared: Params) -> tuple[Tensor, Trail]:
+        if not isinstance(self.pooling, MaxPooling) or torch.is_grad_enabled() or x.is_complex():
+            return super().drive(x, prepared)
+        fine = self._convolve(x, *prepared)
+        found, winners = F.max_pool2d(fine, self.pooling.size, return_indices=True)
+        return found, (winners, fine)
 
     def _spread(self, post: Signal, pre: Signal, kernel: Tensor) -> Signal:
         """``P'(K ⋆ pre)ᵀ post``."""
@@ -179,11 +196,35 @@ class ConvolutionCoupling(Coupling):
         wants: Wants,
         trail: Trail,
     ) -> Gradients:
+        if isinstance(post, Pair) and not isinstance(pre, Pair):
+            post = post.shift
         post = weighted(post, weight)
+        at_winners = self._at_winners(post, pre, prepared[0], wants, trail[0])
+        if at_winners is not None:
+            return at_winners, _bias_of(post) if wants[1] else None
         pooled = (self.pooling.size,) * 2 if self.pooling is not None else (1, 1)
         ways = MaxWays(pooled, pooled, (0, 0))
-        fine = post.map(lambda t: ways.fall(t, trail[1].shape, trail)) if wants[0] else None
+
+        def handed_down(maps: Tensor) -> Tensor:
+            return ways.fall(maps, trail[1].shape, trail)
+
+        fine = None
+        if wants[0]:
+            fine = post.map(handed_down) if isinstance(post, Pair) else handed_down(post)
         return self._contrast(post, fine, pre, prepared[0], wants)
+
+    def _at_winners(
+        self, post: Signal, pre: Signal, kernel: Tensor, wants: Wants, winners: Tensor
+    ) -> Tensor | None:
+        """The kernel's gradient from what concerns winners alone, where that is compiled."""
+        if not wants[0] or not self._steps_by_one or self.pooling is None:
+            return None
+        above: tuple[Tensor, ...] = (post,)
+        below: tuple[Tensor, ...] = (pre,)
+        if isinstance(post, Pair):
+            above, below = (post.shift, post.center), (pre.center, pre.shift)
+        padding = _both(self.padding)
+        return winners_gradient(above, below, winners, self.pooling.size, padding, kernel)
 
     def _contrast(
         self, post: Signal, fine: Signal | None, pre: Signal, kernel: Tensor, wants: Wants
@@ -195,8 +236,7 @@ class ConvolutionCoupling(Coupling):
             if self._folds and self.pooling is not None:
                 found = self.pooling.unfold(found)
         if wants[1]:
-            moved = post.shift if isinstance(post, Pair) else post
-            bias = moved.sum((0, 2, 3))
+            bias = _bias_of(post)
         return found, bias
 
     def _correlated(self, post: Tensor, pre: Tensor, kernel: Tensor) -> Tensor:
@@ -333,6 +373,11 @@ class SequenceConvolutionCoupling(Coupling):
             Example(cls(2, groups=2, dilation=2), (2, 5), ((4, 1, 3), (4,))),
             Example(cls(), (3, 4), ((5, 3, 1), (5,))),
         ]
+
+
+def _bias_of(post: Signal) -> Tensor:
+    moved: Tensor = post.shift if isinstance(post, Pair) else post
+    return moved.sum((0, 2, 3))
 
 
 def _raised(sequence: Any) -> Any:

@@ -44,6 +44,14 @@ class Ways(ABC):
         """Whether ``F'`` is the same, to ``tol``, on both sides of the trail."""
         return True
 
+    def unmoved(self, pre: Tensor, trail: Trail) -> Trail:
+        """What `lift` remembers of a move by nothing."""
+        return tuple(torch.zeros_like(t) for t in trail)
+
+    def packed(self) -> PackedConvolutionWays | None:
+        """The same for a lower map in an order that makes it faster, where there is one."""
+        return None
+
 
 class Shaped(NamedTuple):
     """What stands for a lower layer where only its shape matters."""
@@ -86,6 +94,38 @@ class PlainConvolutionWays(Ways):
     def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
         found = F.conv2d(post, self.back, None, 1, self.reach)
         return found if self.stride == 1 else from_phases(found, self.stride)
+
+    def packed(self) -> PackedConvolutionWays | None:
+        # Where phases have entries of their own that the kernel has not, they cost more.
+        sides = [self.stride * side for side in self.back.shape[2:]]
+        if self.stride == 1 or sides != list(self.kernel.shape[2:]):
+            return None
+        return PackedConvolutionWays(self.back, self.bias, self.stride, self.reach)
+
+
+class PackedConvolutionWays(Ways):
+    """A convolution of steps ``stride`` of a map whose phases are groups of channels (`to_phases`):
+    plain convolutions both ways, which are faster than strided ones and move no memory about."""
+
+    def __init__(self, back: Tensor, bias: Tensor, stride: int, reach: tuple[int, int]) -> None:
+        self.back, self.bias, self.stride, self.reach = back, bias, stride, reach
+        there = back.transpose(0, 1).flip(2, 3)
+        self.there = there.contiguous(memory_format=torch.channels_last)
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        return F.conv2d(pre, self.there, self.bias, 1, self.reach), ()
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        return F.conv2d(move, self.there, None, 1, self.reach), ()
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        return F.conv2d(post, self.back, None, 1, self.reach)
+
+    def pack(self, maps: Tensor) -> Tensor:
+        return to_phases(maps, self.stride)
+
+    def unpack(self, phases: Tensor) -> Tensor:
+        return from_phases(phases, self.stride)
 
 
 class MaxWays(Ways):
@@ -172,6 +212,98 @@ class ChainWays(Ways):
         return all(part.holds(own, other, tol) for part, own, other in both)
 
 
+class MaxConvolutionWays(Ways):
+    """A convolution in steps of one and the largest of every window: once winners are known, a move
+    goes up to them alone, compiled where that is possible.
+
+    Its trail is that of `MaxWays`. What it remembers of a move is the map before its pooling, or
+    the lower one where it has not been convolved as a whole.
+    """
+
+    trails = 2
+
+    def __init__(
+        self, chain: ChainWays, kernel: Tensor, padding: tuple[int, int], size: int
+    ) -> None:
+        self.chain, self.kernel, self.padding, self.size = chain, kernel, padding, size
+        self.compiled = compiled_available() and is_plain(kernel) and _in_pixels(kernel)
+
+    def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
+        return self.chain.rise(pre)
+
+    def lift(self, move: Tensor, trail: Trail) -> tuple[Tensor, Trail]:
+        if not self._serves(trail):
+            return self.chain.lift(move, trail)
+        from toreqprop.kernels.winner_loops import lift
+
+        found = torch.empty_like(trail[0], dtype=move.dtype)
+        move = move.detach().contiguous(memory_format=torch.channels_last)
+        low, winners, kernel, out = map(_pixels, (move, trail[0], self.kernel, found))
+        lift(low, winners, self.size, kernel, self.padding, out)
+        return found, (trail[0], move)
+
+    def unmoved(self, pre: Tensor, trail: Trail) -> Trail:
+        if not self._serves(trail):
+            return self.chain.unmoved(pre, trail)
+        return trail[0], torch.zeros_like(pre, requires_grad=False)
+
+    def fall(self, post: Tensor, shape: torch.Size, trail: Trail) -> Tensor:
+        # All of it: patches that overlap are added up one after the other, and that takes longer.
+        return self.chain.fall(post, shape, trail)
+
+    def _serves(self, trail: Trail) -> bool:
+        """Whether compiled code does: asked of the trail, so that all moves give one answer."""
+        winners, fine = trail
+        return self.compiled and is_plain(fine) and _in_pixels(winners)
+
+    def holds(self, trail: Trail, moved: Trail, tol: float) -> bool:
+        fine = trail[1]
+        if not self._serves(trail):
+            return self.chain.holds(trail, moved, tol)
+        # No pixel moves by more than the entries of its channel times what moves most below.
+        largest = float(self.kernel.abs().sum((1, 2, 3)).max() * moved[1].abs().max())
+        if 2 * largest <= tol * float(fine.square().mean().sqrt()):
+            return True
+        return self.chain.holds(trail, self.chain.lift(moved[1], trail)[1], tol)
+
+
+def winners_gradient(
+    post: tuple[Tensor, ...],
+    pre: tuple[Tensor, ...],
+    winners: Tensor,
+    size: int,
+    padding: tuple[int, int],
+    kernel: Tensor,
+) -> Tensor | None:
+    """``Σ post ⊗ pre`` of one pair of maps or two, over samples and winners, in the shape of the
+    kernel: compiled, or None where that does not serve."""
+    order = torch.channels_last
+    maps = [t.detach().contiguous(memory_format=order) for t in (*post, *pre)]
+    if not compiled_available() or not all(map(is_plain, maps)) or not _in_pixels(winners):
+        return None
+    if not all(map(_in_pixels, maps)):
+        return None
+    from toreqprop.kernels import winner_loops
+
+    found = torch.empty_like(kernel, memory_format=torch.channels_last)
+    high, low = (tuple(map(_pixels, part)) for part in (maps[: len(post)], maps[len(post) :]))
+    rest = _pixels(winners), size, padding, _pixels(found)
+    if len(post) == 1:
+        winner_loops.correlate_image(*high, *low, *rest)
+    else:
+        winner_loops.correlate(high, low, *rest)
+    return found
+
+
+def _in_pixels(maps: Tensor) -> bool:
+    """Whether all channels of a pixel lie together in memory."""
+    return maps.permute(0, 2, 3, 1).is_contiguous()
+
+
+def _pixels(maps: Tensor) -> Any:
+    return maps.permute(0, 2, 3, 1).numpy()
+
+
 def picked(fine: Tensor, winners: Tensor) -> Tensor:
     """A map at these positions, numbered through each channel."""
     if fine.is_contiguous():
@@ -211,6 +343,15 @@ def from_phases(phases: Tensor, stride: int) -> Tensor:
     blocks = phases.permute(0, 2, 3, 1).reshape(batch, high, wide, stride, stride * own)
     rows = blocks.transpose(2, 3).reshape(batch, high * stride, wide * stride, own)
     return rows.permute(0, 3, 1, 2)
+
+
+def to_phases(maps: Tensor, stride: int) -> Tensor:
+    """The inverse of `from_phases`."""
+    batch, channels, high, wide = maps.shape
+    rows = maps.permute(0, 2, 3, 1)
+    rows = rows.reshape(batch, high // stride, stride, wide // stride, stride * channels)
+    blocks = rows.transpose(2, 3).reshape(batch, high // stride, wide // stride, -1)
+    return blocks.permute(0, 3, 1, 2)
 
 
 @cache
