@@ -113,7 +113,7 @@ def test_time_to_a_goal_is_of_held_out_training_images() -> None:
         candidates=((1e-9, 0.0), (3e-3, 0.0)), batch=64, seeds=(42,),
     )  # fmt: skip
     found = time_to.study(setup)
-    assert len(found.search) == 6
+    assert len(found.search) == 2 * len(time_to.ARMS)
     for arm in time_to.ARMS:
         *short, last = [r for r in found.runs if r.arm == arm]
         assert last.reached
@@ -125,7 +125,7 @@ def test_time_to_a_goal_is_of_held_out_training_images() -> None:
     assert all(run.test is None for run in found.search)  # the test set chooses nothing
     ours = next(r for r in found.runs if r.arm == time_to.OURS and r.reached)
     assert ours.norm is not None
-    assert ours.norm < 0.979
+    assert ours.norm < 0.979 / setup.feedback**0.5
     assert [proof["ok"] for proof in ours.certificates] == [True, True]
     plain = found.as_dict()
     assert plain["ratio"][time_to.OURS] == 1
@@ -134,7 +134,7 @@ def test_time_to_a_goal_is_of_held_out_training_images() -> None:
 
 
 def test_processes_share_a_batch() -> None:
-    points = parallel_speed.measure((8,), rounds=3, arms=(time_to.OURS,))
+    points = parallel_speed.measure((8,), rounds=3, arms=(time_to.LOOPED,))
     assert [(p.processes, p.threads) for p in points] == [(1, 1), (1, 2), (2, 1)]
     assert points[0].speed_up == 1
     assert all(p.milliseconds > 0 for p in points)

@@ -53,11 +53,11 @@ def measure(
     on_point: Callable[[], None] = lambda: None,
 ) -> list[Point]:
     """Every network in every arrangement."""
-    from toreqprop.bench.time_to import OURS, TWO
+    from toreqprop.bench.time_to import LOOPED, TWO
 
     points: list[Point] = []
     for width in widths:
-        for arm in arms or (OURS, TWO):
+        for arm in arms or (LOOPED, TWO):
             alone = 0.0
             for each in ARRANGEMENTS:
                 taken = _together(arm, width, each, rounds)
