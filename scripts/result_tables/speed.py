@@ -98,7 +98,8 @@ def speed_training_table() -> list[str]:
         f"{setup['feedback']:g}, a true norm of {ours[-1]['norm']:.2f} at the end, {steps} "
         f"passes a phase at a tolerance of {setup['tol']:g}; {sum(p['ok'] for p in proofs)} of "
         f"{len(proofs)} certificates pass (smallest cosine "
-        f"{min(p['cosine'] for p in proofs):.4f}). The cosine of its gradient with backpropagation's through the same layers is "
+        f"{min(p['cosine'] for p in proofs):.4f}). The cosine of its gradient with "
+        "backpropagation's through the same layers is "
         f"{min(near):.3f} to {max(near):.3f}: weak feedback is near backpropagation. A looped "
         "network at norm 0.95 takes longer, and did not get there on every seed "
         "(`results/speed_training_search.jsonl` has what was tried).",
