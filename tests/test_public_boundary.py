@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,8 +28,6 @@ from toreqprop.training import TrainingConfig
 torch.manual_seed(0)
 MODEL = teq.LoopedMLP(6, 5, 3)
 X, Y = torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
-CERTIFICATE = teq.certify(MODEL, X, Y)
-HISTORY = training.fit(teq.LoopedMLP(6, 5, 3), X, Y, TrainingConfig(epochs=2), validation=(X, Y))
 RECORDER = plots.SpectrumRecorder(X)
 RECORDER(MODEL)
 ARRAYS = tasks.get("digits").load(0, False)
@@ -39,13 +38,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@cache
+def certificate() -> teq.Certificate:
+    return teq.certify(MODEL, X, Y)
+
+
+@cache
+def history() -> training.History:
+    model = teq.LoopedMLP(6, 5, 3)
+    return training.fit(model, X, Y, TrainingConfig(epochs=2), validation=(X, Y))
+
+
 Good = Callable[[Path], dict[str, Any]]
 
 PLOTS: dict[str, Good] = {
     "SpectrumRecorder": lambda _: {"x": X, "every": 2},
-    "alignment": lambda _: {"certificates": CERTIFICATE},
-    "alignment_data": lambda _: {"certificates": {"a": CERTIFICATE}},
-    "alignment_figure": lambda _: {"data": plots.alignment_data(CERTIFICATE)},
+    "alignment": lambda _: {"certificates": certificate()},
+    "alignment_data": lambda _: {"certificates": {"a": certificate()}},
+    "alignment_figure": lambda _: {"data": plots.alignment_data(certificate())},
     "angle": lambda _: {"cosine": 0.5},
     "coupling_matrix": lambda _: {"model": MODEL, "x": X},
     "plain_style": lambda _: {},
@@ -57,12 +67,12 @@ PLOTS: dict[str, Good] = {
     },
     "relaxation_data": lambda _: {"model": MODEL, "x": X, "y": Y, "tol": 1e-6},
     "relaxation_figure": lambda _: {"data": plots.relaxation_data(MODEL, X, Y)},
-    "save": lambda at: {"figure": plots.training(HISTORY), "path": at / "figure.svg"},
+    "save": lambda at: {"figure": plots.training(history()), "path": at / "figure.svg"},
     "spectrum": lambda _: {"runs": RECORDER, "radius": 0.5},
     "svg": lambda _: {"name": "figure", "size": (2.0, 1.0), "draw": lambda axes: None},
-    "training": lambda _: {"runs": HISTORY},
-    "training_data": lambda _: {"runs": {"a": HISTORY}},
-    "training_figure": lambda _: {"data": plots.training_data(HISTORY)},
+    "training": lambda _: {"runs": history()},
+    "training_data": lambda _: {"runs": {"a": history()}},
+    "training_figure": lambda _: {"data": plots.training_data(history())},
     "trajectories": lambda _: {"model": MODEL, "x": X, "y": Y, "sample": 1},
     "trajectory_data": lambda _: {"model": MODEL, "x": X, "y": Y, "sample": 1},
     "trajectory_figure": lambda _: {"data": plots.trajectory_data(MODEL, X, Y)},

@@ -184,9 +184,11 @@ def test_blocks_of_both_kinds_agree() -> None:
     """Compiled and not: the same value and vectors, also of a matrix of rank two."""
     if not compiled_available():
         pytest.skip("Numba is not installed")
+    from toreqprop.kernels.compiling import compiled
     from toreqprop.kernels.lanczos import block_norm
     from toreqprop.kernels.products import routine
 
+    compiled_norm = compiled(block_norm)
     torch.manual_seed(0)
     thin = torch.randn(40, 2, dtype=torch.float64) @ torch.randn(2, 30, dtype=torch.float64)
     for weight in (thin, torch.randn(40, 30, dtype=torch.float64)):
@@ -194,7 +196,7 @@ def test_blocks_of_both_kinds_agree() -> None:
         one = best_in_block(weight, start, 2)
         left, right = torch.empty(40, dtype=torch.float64), torch.empty_like(start)
         arrays = weight.numpy(), start.numpy(), 2, left.numpy(), right.numpy()
-        two = block_norm(routine(weight.dtype), *arrays), left, right
+        two = compiled_norm(routine(weight.dtype), *arrays), left, right
         assert float(one[0]) == pytest.approx(two[0], rel=1e-9)
         assert one[0] <= norm(weight) * (1 + 1e-12)
         for a, b in ((one[1], two[1]), (one[2][0], two[2][0])):

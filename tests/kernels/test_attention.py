@@ -17,6 +17,9 @@ from toreqprop.solvers import Anderson, relax, relax_pair
 pytest.importorskip("numba")
 
 from toreqprop.kernels import attention_loops, products
+from toreqprop.kernels.compiling import compiled
+
+MULTIPLY = compiled(products.multiply)
 
 SHAPES = [(6, 8, 16, 2, 16), (5, 3, 12, 3, 24), (3, 1, 8, 1, 8)]
 """Batch, tokens, width, heads, and rows of a projection."""
@@ -134,10 +137,11 @@ def test_exponentials_and_hyperbolic_functions() -> None:
     powers(values, out)
     exact = np.exp(values.astype(float))
     assert np.abs(out / exact - 1).max() < 3e-7
+    hyperbolic = compiled(attention_loops._hyperbolic)
     for reach in (1e-12, 1.0, 5.0):
         move = np.linspace(-reach, reach, 1001).astype(np.float32)
         odd, even = np.empty_like(move), np.empty_like(move)
-        attention_loops._hyperbolic(move, odd, even)
+        hyperbolic(move, odd, even)
         wide = move.astype(float)
         assert np.abs(odd - np.sinh(wide)).max() <= 3e-7 * np.sinh(reach)
         near = np.abs(wide) > 0.01 * reach  # and digits of small ones
@@ -152,7 +156,7 @@ def test_a_product_of_parts_of_matrices(turned) -> None:
     rows, inner, columns = 3, 4, 2
     left = a[:inner, :rows].mT if turned[0] else a[:rows, :inner]
     right = b[:columns, :inner].mT if turned[1] else b[:inner, :columns]
-    products.multiply(
+    MULTIPLY(
         products.routine(torch.float64), (a.data_ptr(), b.data_ptr(), out.data_ptr()),
         (rows, inner, columns), (9, 7, 8), turned,
     )  # fmt: skip

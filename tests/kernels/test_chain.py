@@ -186,6 +186,7 @@ def test_factors_of_shifts_make_the_energy_smallest(left_out: tuple[int, ...]) -
     """As a dense solve says; a layer too small to be squared stays as it is, nothing is divided by
     it, and its neighbours are solved for without it."""
     from toreqprop.kernels.chain_energy import least_energy
+    from toreqprop.kernels.compiling import compiled
 
     draw = np.random.default_rng(0)
     own = np.stack([[1.0, 0.2, 0.5]] * 3) + 0.05 * draw.random((3, 3))
@@ -194,7 +195,7 @@ def test_factors_of_shifts_make_the_energy_smallest(left_out: tuple[int, ...]) -
     for layer in left_out:
         own[layer] = 1e-40
     wanted = _least_energy(own, link, force, heat, left_out)
-    least_energy(own, link, force, heat, np.empty((6, 6)), found)
+    compiled(least_energy)(own, link, force, heat, np.empty((6, 6)), found)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-15)
     assert np.abs(wanted).max() > 0.01
 
@@ -203,11 +204,13 @@ def test_nothing_pulls_at_an_equilibrium() -> None:
     """There factors are zero whatever the stiffness is taken to be; and they are where energy has
     no minimum."""
     from toreqprop.kernels.chain_energy import least_energy
+    from toreqprop.kernels.compiling import compiled
 
+    least = compiled(least_energy)
     own, link, found = np.ones((2, 3)), np.zeros((2, 6)), np.ones((2, 2))
     own[:, 1], link[1, 0] = 0.1, 0.3
-    assert least_energy(own, link, np.zeros((2, 2)), np.ones(2), np.empty((4, 6)), found)
+    assert least(own, link, np.zeros((2, 2)), np.ones(2), np.empty((4, 6)), found)
     assert not found.any()
     link[1, 0], found[:] = 1.5, 1.0
-    assert not least_energy(own, link, np.ones((2, 2)), np.ones(2), np.empty((4, 6)), found)
+    assert not least(own, link, np.ones((2, 2)), np.ones(2), np.empty((4, 6)), found)
     assert not found.any()

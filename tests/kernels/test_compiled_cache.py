@@ -126,5 +126,5 @@ def test_code_is_kept_by_the_text_of_every_file() -> None:
     """A function holds compiled code of other files: a change in any of them must be seen."""
     from toreqprop.kernels import chain_phases, compiling, vectors
 
-    kept = {f._cache._cache_file._source_stamp for f in (chain_phases.relax, vectors.dot)}
+    kept = {f._cache._cache_file._source_stamp for f in (chain_phases.relax, vectors.distances)}
     assert kept == {compiling._sources()}

@@ -8,6 +8,9 @@ import torch
 pytest.importorskip("numba")
 
 from toreqprop.kernels import products
+from toreqprop.kernels.compiling import compiled
+
+PRODUCT = compiled(products.product)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -19,7 +22,7 @@ def test_a_product_of_some_columns(dtype: torch.dtype, rising: bool, rows: int) 
     inner, outer = (4, 7) if rising else (7, 4)
     places = (3, 2, *weight.shape, rising)
     routine = products.routine(dtype)
-    products.product(routine, left.numpy(), weight.data_ptr(), out.numpy(), rows, places)
+    PRODUCT(routine, left.numpy(), weight.data_ptr(), out.numpy(), rows, places)
     factor = weight.mT if rising else weight
     wanted = torch.full_like(out, 9.0)
     wanted[:rows, 2 : 2 + outer] = left[:rows, 3 : 3 + inner] @ factor

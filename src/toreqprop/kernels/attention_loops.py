@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.products import multiply
 
 LARGEST_MOVE = 30.0
@@ -52,7 +52,7 @@ def _exponential(value):  # type: ignore[no-untyped-def]
     return polynomial
 
 
-@compiled
+@helper
 def _softmax(logits, bias):  # type: ignore[no-untyped-def]
     """Over the last dimension of logits and bias, (rows, n), in place."""
     rows, n = logits.shape
@@ -77,7 +77,7 @@ def _softmax(logits, bias):  # type: ignore[no-untyped-def]
             row[j] *= factor
 
 
-@compiled
+@helper
 def _hyperbolic(move, odd, even):  # type: ignore[no-untyped-def]
     """``sinh m`` and ``cosh m``; where all are small in float32, by their series."""
     kind = move.dtype.type
@@ -102,7 +102,7 @@ def _hyperbolic(move, odd, even):  # type: ignore[no-untyped-def]
         even[j] = kind(1) + y * q
 
 
-@compiled
+@helper
 def attend(gemm, both, shape, bias, logits, near):  # type: ignore[no-untyped-def]
     """What the heads of one sample tell and ask, ``P·k`` and ``Pᵀ·q``, from address to address.
 
@@ -125,7 +125,7 @@ def attend(gemm, both, shape, bias, logits, near):  # type: ignore[no-untyped-de
         multiply(gemm, (own, q, told + keys), (n, n, size), strides, (True, False))
 
 
-@compiled
+@helper
 def attend_pair(gemm, both, shape, bias, grid, space, near, mean):  # type: ignore[no-untyped-def]
     """As `attend` for two phases: what the shift is told and asked to the address ``near``, and
     where ``mean`` is not zero the center there.
@@ -155,7 +155,7 @@ def attend_pair(gemm, both, shape, bias, grid, space, near, mean):  # type: igno
             multiply(gemm, (own, q, mean + keys + offset), sizes, strides, (True, False))
 
 
-@compiled
+@helper
 def _pair_attention(grid, space, n, bias):  # type: ignore[no-untyped-def]
     """``T`` of every head from ``QKᵀ``, in place; see `energies.pairs.softmax_pair`."""
     heads = grid.shape[0]

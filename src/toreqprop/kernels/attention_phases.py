@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from toreqprop.kernels.attention_loops import attend, attend_pair
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy, _pair_image, tanh
 from toreqprop.kernels.products import product
 from toreqprop.kernels.vectors import dot, squares
@@ -21,13 +21,13 @@ SLOTS = 3
 """The last iterate and two before it: what is extrapolated from."""
 
 
-@compiled
+@helper
 def _apart(source, other, out):  # type: ignore[no-untyped-def]
     for j in range(out.shape[0]):
         out[j] = source[j] - other[j]
 
 
-@compiled
+@helper
 def _mixture(matrix, target, count, digits):  # type: ignore[no-untyped-def]
     """γ with ``matrix·γ = target`` of one or two unknowns; zero where it has no sane solution."""
     if count == 0:
@@ -49,7 +49,7 @@ def _mixture(matrix, target, count, digits):  # type: ignore[no-untyped-def]
 _LARGEST = 1e3
 
 
-@compiled
+@helper
 def _mixed(images, gaps, tests, slot, count, digits, safely, out, work):  # type: ignore[no-untyped-def]
     """The next iterate of one sample, ``f − γ₁(f − f₁) − γ₂(f − f₂)``, of (slots, numbers).
 
@@ -152,7 +152,7 @@ def relax(  # type: ignore[no-untyped-def]
     return steps, rows == 0
 
 
-@compiled
+@helper
 def _place_rows(source, rows, index, n, second, target):  # type: ignore[no-untyped-def]
     """Put packed rows of projections (rows·n, wide) where their samples' (2n, wide) are: those of
     centers, or of shifts where ``second``."""

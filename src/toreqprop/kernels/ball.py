@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.symmetric import STRIP, symmetrise, transposed_strip
 from toreqprop.kernels.vectors import dot
 
@@ -44,7 +44,7 @@ def symmetric_ball_gradient(gradient: Tensor, weight: Tensor, bound: Bound) -> T
     return result
 
 
-@compiled
+@helper
 def _magnitude_product(matrix, vector, out):  # type: ignore[no-untyped-def]
     """``|M|·v`` of a symmetric M, four rows at a time: sums over rows vectorise as they stand."""
     n = matrix.shape[0]

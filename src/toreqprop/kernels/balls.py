@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.lanczos import block_norm, next_start, symmetric_norm
 from toreqprop.kernels.products import matrix_at, numbers_at
 from toreqprop.kernels.products import routine as routine
@@ -62,7 +62,7 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
         found[k, 0], found[k, 1], found[k, 2] = value / unit, share * unit, not inside
 
 
-@compiled
+@helper
 def _norm(gemm, matrix, symmetric, start, rounds, left, right):  # type: ignore[no-untyped-def]
     if symmetric:
         return symmetric_norm(matrix, start[0], rounds, left, right[0])
@@ -105,7 +105,7 @@ def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-
     return due
 
 
-@compiled
+@helper
 def _along(gradient, weight, found):  # type: ignore[no-untyped-def]
     """``⟨G, W⟩/ν``; zero where the weight was not scaled."""
     inner = 0.0
@@ -116,7 +116,7 @@ def _along(gradient, weight, found):  # type: ignore[no-untyped-def]
     return inner
 
 
-@compiled
+@helper
 def _slope(gradient, weight, left, right, found, out):  # type: ignore[no-untyped-def]
     along, scale = _along(gradient, weight, found), out.dtype.type(found[1])
     for i in range(gradient.shape[0]):
@@ -125,7 +125,7 @@ def _slope(gradient, weight, left, right, found, out):  # type: ignore[no-untype
             row[j] = scale * given[j] - share * right[j]
 
 
-@compiled
+@helper
 def _symmetric_slope(gradient, weight, left, right, found, out):  # type: ignore[no-untyped-def]
     along, half = _along(gradient, weight, found), out.dtype.type(0.5 * found[1])
     strip = np.empty((STRIP, gradient.shape[0]), gradient.dtype)
@@ -137,7 +137,7 @@ def _symmetric_slope(gradient, weight, left, right, found, out):  # type: ignore
                 row[j] = half * (across[j] + down[j]) - share * right[j]
 
 
-@compiled
+@helper
 def _scale(matrix, factor):  # type: ignore[no-untyped-def]
     if factor != 1:
         for i in range(matrix.shape[0]):
@@ -146,7 +146,7 @@ def _scale(matrix, factor):  # type: ignore[no-untyped-def]
                 row[j] *= factor
 
 
-@compiled
+@helper
 def _times(matrix, factor, out):  # type: ignore[no-untyped-def]
     for i in range(matrix.shape[0]):
         given, row = matrix[i], out[i]
@@ -154,7 +154,7 @@ def _times(matrix, factor, out):  # type: ignore[no-untyped-def]
             row[j] = factor * given[j]
 
 
-@compiled
+@helper
 def _peak(matrix):  # type: ignore[no-untyped-def]
     """The largest size of an entry; NaN where there is one."""
     largest = 0.0

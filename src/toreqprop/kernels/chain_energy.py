@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import helper
 
 
-@compiled
+@helper
 def least_energy(own, link, force, heat, work, found):  # type: ignore[no-untyped-def]
     """How far each layer goes on along two directions v, w of its own, so that energy is smallest.
 

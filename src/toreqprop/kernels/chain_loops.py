@@ -11,13 +11,13 @@ import math
 import numpy as np
 
 from toreqprop.kernels.chain_energy import least_energy
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.loops import _copy, tanh
 from toreqprop.kernels.products import numbers_at
 from toreqprop.kernels.vectors import bends, dot, joints, squares
 
 
-@compiled
+@helper
 def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyped-def]
     """``tanh(up + bias + strength·down)`` of one layer."""
     factor = up.dtype.type(strength)
@@ -33,14 +33,14 @@ def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyp
                 row[j] = tanh(below[j] + own[j] + factor * above[j])
 
 
-@compiled
+@helper
 def part_of(row, places, bounds, layer, sample):  # type: ignore[no-untyped-def]
     """A sample's part of one layer, whose numbers, of the type of ``row``, begin at an address."""
     width = bounds[layer + 1] - bounds[layer]
     return numbers_at(places[layer] + sample * width * row.itemsize, width, row)
 
 
-@compiled
+@helper
 def keep(row, bounds, sample, places):  # type: ignore[no-untyped-def]
     """Write a sample to where it belongs in each layer, which begin at ``places``."""
     for layer in range(bounds.shape[0] - 1):
@@ -48,7 +48,7 @@ def keep(row, bounds, sample, places):  # type: ignore[no-untyped-def]
         _copy(row[a:b], part_of(row, places, bounds, layer, sample))
 
 
-@compiled
+@helper
 def layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
     """``‖new − old‖`` relative to ``‖new‖`` or the floor."""
     apart, square = squares(new, old)
@@ -56,7 +56,7 @@ def layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
     return 0.0 if gap <= rounding * size else gap / max(size, floor)
 
 
-@compiled
+@helper
 def _shares(table, slot, known, digits, weights):  # type: ignore[no-untyped-def]
     """What share of each remembered image makes the smallest residual (Anderson).
 
@@ -93,7 +93,7 @@ def _shares(table, slot, known, digits, weights):  # type: ignore[no-untyped-def
         weights[two] = second
 
 
-@compiled
+@helper
 def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·images_k`` in the columns from a to b."""
     kind = out.dtype.type
@@ -108,7 +108,7 @@ def _mix(images, i, weights, a, b, out):  # type: ignore[no-untyped-def]
                 out[j] += factor * other[j]
 
 
-@compiled
+@helper
 def extrapolate(  # type: ignore[no-untyped-def]
     images, products, gaps, slot, i, heat, bounds, own, table, weights, start, up
 ):
@@ -146,9 +146,9 @@ def extrapolate(  # type: ignore[no-untyped-def]
     _mix(products, i, weights, a, b, up[a:b])
 
 
-@compiled
+@helper
 def _downhill(  # type: ignore[no-untyped-def]
-    images, products, slot, i, state, up, falling, count, heat, bounds, space, found
+    images, products, slot, i, state, up, falling, count, heat, bounds, parts, work, found
 ):
     """How far each layer goes on from its image y along ``g = y − start``, ``h = y − last image``.
 
@@ -161,7 +161,7 @@ def _downhill(  # type: ignore[no-untyped-def]
     image, rising = images[slot, i], products[slot, i]
     before = images[last, i] if count > 1 else state[i]
     risen = products[last, i] if count > 1 else up[i]
-    own, link, force = space[:layers, :3], space[:layers, 3:7], space[:layers, 7:]
+    own, link, force = parts
     force[layers - 1] = 0
     for layer in range(layers):
         a, b = bounds[layer], bounds[layer + 1]
@@ -174,10 +174,10 @@ def _downhill(  # type: ignore[no-untyped-def]
             ga, gc, ha, hc, ae, ce = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
             link[layer, 0], link[layer, 1], link[layer, 2], link[layer, 3] = ga, gc, ha, hc
             force[layer - 1, 0], force[layer - 1, 1] = heat[layer] * ae, heat[layer] * ce
-    return least_energy(own, link, force, heat, space[layers:, :6], found)
+    return least_energy(own, link, force, heat, work, found)
 
 
-@compiled
+@helper
 def _go(image, start, before, one, two, out):  # type: ignore[no-untyped-def]
     """``y + one·(y − start) + two·(y − before)``."""
     near, far = out.dtype.type(one), out.dtype.type(two)
@@ -186,7 +186,7 @@ def _go(image, start, before, one, two, out):  # type: ignore[no-untyped-def]
         out[j] = y + near * (y - start[j]) + far * (y - before[j])
 
 
-@compiled
+@helper
 def _inside(row):  # type: ignore[no-untyped-def]
     """Bring a row of tanh states back into their range."""
     edge = row.dtype.type(1) - row.dtype.type(np.finfo(row.dtype).eps)
@@ -195,7 +195,7 @@ def _inside(row):  # type: ignore[no-untyped-def]
         row[j] = -edge if row[j] < -edge else row[j]
 
 
-@compiled
+@helper
 def advance(  # type: ignore[no-untyped-def]
     images, products, slot, memory, state, up, falling, heat, bounds, constants, final, rows,
     ledger, done, places,
@@ -212,7 +212,8 @@ def advance(  # type: ignore[no-untyped-def]
     layers = bounds.shape[0] - 1
     last = (slot + 1) % images.shape[0]
     remaining, finite = 0, True
-    space, factors = np.zeros((3 * layers, 9)), np.zeros((layers, 2))
+    parts = np.zeros((layers, 3)), np.zeros((layers, 6)), np.zeros((layers, 2))
+    work, factors = np.zeros((2 * layers, 6)), np.zeros((layers, 2))
     for i in range(rows):
         if done[i]:
             continue
@@ -238,8 +239,8 @@ def advance(  # type: ignore[no-untyped-def]
             own[4] = change
             own[3] = min(own[3] + 1, 2)
             near = _downhill(
-                images, products, slot, i, state, up, falling, int(own[3]), heat, bounds, space,
-                factors,
+                images, products, slot, i, state, up, falling, int(own[3]), heat, bounds,
+                parts, work, factors,
             )  # fmt: skip
         if done[i] and not near:
             keep(image, bounds, int(own[0]), places)

@@ -12,7 +12,7 @@ import numpy as np
 
 from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle
 from toreqprop.kernels.chain_shift import balance, settle_shift
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import numbers_at, product
 
@@ -24,26 +24,26 @@ SCALED = 8
 """Passes of a shift that are scaled layer by layer: most networks settle within them."""
 
 
-@compiled
+@helper
 def _rise(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes up to a layer."""
     a, b, c = bounds[layer - 1], bounds[layer], bounds[layer + 1]
     product(gemm, source, weights[layer - 1], out, rows, (a, b, c - b, b - a, True))
 
 
-@compiled
+@helper
 def _fall(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes down to a layer."""
     a, b, c = bounds[layer], bounds[layer + 1], bounds[layer + 2]
     product(gemm, source, weights[layer], out, rows, (b, a, c - b, b - a, False))
 
 
-@compiled
+@helper
 def _place(bounds, layer):  # type: ignore[no-untyped-def]
     return bounds[layer], bounds[layer + 1]
 
 
-@compiled
+@helper
 def _temperatures(top, feedback):  # type: ignore[no-untyped-def]
     """Of each layer: one at the top, ``1/γ`` times as much a layer below."""
     found = np.empty(top + 1)
@@ -52,7 +52,7 @@ def _temperatures(top, feedback):  # type: ignore[no-untyped-def]
     return found
 
 
-@compiled
+@helper
 def _pack(done, rows, array):  # type: ignore[no-untyped-def]
     """The rows that go on, moved to the front."""
     at = 0
@@ -63,7 +63,7 @@ def _pack(done, rows, array):  # type: ignore[no-untyped-def]
             at += 1
 
 
-@compiled
+@helper
 def _packed(done, rows):  # type: ignore[no-untyped-def]
     """How many rows go on, none of them ``done``."""
     at = 0
@@ -75,7 +75,7 @@ def _packed(done, rows):  # type: ignore[no-untyped-def]
     return at
 
 
-@compiled
+@helper
 def _side_by_side(places, bounds, batch, out):  # type: ignore[no-untyped-def]
     """Layers in memory of their own, written next to each other."""
     for layer in range(bounds.shape[0] - 1):
@@ -84,7 +84,7 @@ def _side_by_side(places, bounds, batch, out):  # type: ignore[no-untyped-def]
             _copy(part_of(out[i], places, bounds, layer, i), out[i, a:b])
 
 
-@compiled
+@helper
 def _biases(places, bounds, like):  # type: ignore[no-untyped-def]
     """Of all layers side by side; that of the first is in its drive."""
     found = np.zeros(bounds[-1], like.dtype)
@@ -160,7 +160,7 @@ def relax(  # type: ignore[no-untyped-def]
     return steps, done[:rows].all(), finite, worst
 
 
-@compiled
+@helper
 def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
     """The residuals of those still computed, and the layer of the largest."""
     largest, layer = -1.0, 0
@@ -294,7 +294,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
     return passes, done[:rows].all(), finite, worst, False
 
 
-@compiled
+@helper
 def _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up):  # type: ignore[no-untyped-def]
     """Extrapolate the shifts: ``past`` has where the pass began, images, products and gaps."""
     slots = past.shape[0] // 3
@@ -312,7 +312,7 @@ def _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up):  # type: ig
             _copy(begin[i], shift[i])
 
 
-@compiled
+@helper
 def _recentre(  # type: ignore[no-untyped-def]
     gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
 ):

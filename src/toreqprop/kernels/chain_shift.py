@@ -11,12 +11,12 @@ import numpy as np
 
 from toreqprop.kernels.chain_energy import least_energy
 from toreqprop.kernels.chain_loops import keep, layer_change, part_of
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.loops import _pair_image
 from toreqprop.kernels.vectors import dot, links, squares, stiffness
 
 
-@compiled
+@helper
 def _keep_pair(middle, shift, bounds, sample, free, places, moved):  # type: ignore[no-untyped-def]
     """Both phases of a sample; and the squares of how far they are from ``free`` and apart are
     added to ``moved`` (layers, 2)."""
@@ -29,7 +29,7 @@ def _keep_pair(middle, shift, bounds, sample, free, places, moved):  # type: ign
         moved[layer, 1] += squares(shift[a:b], shift[a:b])[1]
 
 
-@compiled
+@helper
 def settle_shift(image, up, down, push, place, strength, pushed, rows, middle, half):  # type: ignore[no-untyped-def]
     """Both images of one layer under ``u ± (up + strength·down − push)``, u that of ``image``."""
     factor = up.dtype.type(strength)
@@ -51,7 +51,7 @@ def settle_shift(image, up, down, push, place, strength, pushed, rows, middle, h
         )
 
 
-@compiled
+@helper
 def _along(image, start, one, two, out):  # type: ignore[no-untyped-def]
     """``y + one·y + two·(y − start)``."""
     whole, back = out.dtype.type(1 + one + two), out.dtype.type(two)
@@ -59,7 +59,7 @@ def _along(image, start, one, two, out):  # type: ignore[no-untyped-def]
         out[j] = whole * image[j] - back * start[j]
 
 
-@compiled
+@helper
 def balance(  # type: ignore[no-untyped-def]
     half, accelerated, fresh, falling, middle, shift, center, up, rising, down, heat, bounds,
     constants, final, rows, ledger, done, free, places, moved,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.extending import register_jitable
 
 _log = logging.getLogger("toreqprop")
 _alone = multiprocessing.parent_process() is None
@@ -53,11 +54,20 @@ def compiled(function: Callable[..., Any]) -> Any:
     Numba keeps code by the date of the file it is in, and would go on with a function that another
     file has changed since: here it is kept by the text of all of them.
     """
-    made = numba.njit(error_model="numpy", nogil=True, cache=_KEPT)(function)
+    made = numba.njit(error_model="numpy", nogil=True, cache=_KEPT, no_cfunc_wrapper=True)(function)
     kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if hasattr(kept, "_source_stamp"):
         kept._source_stamp = _sources()
     return made
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """A function for compiled ones to call: compiled into them, and not kept by itself.
+
+    A file and a way in from Python for each of these took a quarter of the compilation. Called from
+    Python, it is the function as written.
+    """
+    return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
 
 
 class _Announcement(event.Listener):

@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.products import product
 from toreqprop.kernels.vectors import dot
 
 
-@compiled
+@helper
 def _transposed_product(matrix, vector, out):  # type: ignore[no-untyped-def]
     """``Mᵀ·v``, eight rows at a time: several times faster than rows times v."""
     rows, columns = matrix.shape
@@ -38,7 +38,7 @@ def _transposed_product(matrix, vector, out):  # type: ignore[no-untyped-def]
             out[j] += factor * matrix[i, j]
 
 
-@compiled
+@helper
 def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
     """Take the part along ``basis[:count]`` out of a vector, twice, and make it of length one.
 
@@ -71,7 +71,7 @@ def extend(basis, known, rows):  # type: ignore[no-untyped-def]
         _cleared(row, basis, known + k)
 
 
-@compiled
+@helper
 def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·basis_k``."""
     out[:] = 0
@@ -81,7 +81,7 @@ def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
             out[j] += factor * basis[k, j]
 
 
-@compiled
+@helper
 def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untyped-def]
     """The eigenvalue λ of largest size; ``right`` becomes its vector, ``left`` sign(λ) times it."""
     n = matrix.shape[0]
@@ -118,7 +118,7 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     return abs(values[at])
 
 
-@compiled
+@helper
 def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-untyped-def]
     """``‖W‖₂`` from below, its left vector and the best right ones, from a block ``start``.
 
@@ -144,7 +144,7 @@ def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-unt
     return _best_in_basis(basis, products, left, right)
 
 
-@compiled
+@helper
 def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
     """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones."""
     count, size = basis.shape[0], right.shape[0]

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.vectors import largest_magnitude, squares
 
 PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
@@ -61,14 +61,14 @@ def _tanh(value):  # type: ignore[no-untyped-def]
     return rational
 
 
-@compiled
+@helper
 def _image(product, drive, out):  # type: ignore[no-untyped-def]
     """One row of ``f(s)``."""
     for j in range(out.shape[0]):
         out[j] = tanh(product[j] + drive[j])
 
 
-@compiled
+@helper
 def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-untyped-def]
     """One row of both images, given that of the center; see `kernels.reference.tanh_pair`."""
     one = push.dtype.type(1)
@@ -83,7 +83,7 @@ def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-
         half[j] = t * (one - a) * whole
 
 
-@compiled
+@helper
 def _copy(source, target):  # type: ignore[no-untyped-def]
     # Assigning to a slice would check for overlap first, at a cost that shows in short rows.
     for j in range(target.shape[0]):

@@ -13,12 +13,12 @@ import math
 import numpy as np
 
 from toreqprop.kernels.attention_loops import exponential
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import tanh
 from toreqprop.kernels.vectors import squares
 
 
-@compiled
+@helper
 def _add_told(kernel, state, wide, out):  # type: ignore[no-untyped-def]
     """Add ``K ⋆ s`` to ``out`` (channels, strip); ``state`` has a border of zeros around it."""
     channels, _, side, _ = kernel.shape
@@ -41,7 +41,7 @@ def _add_told(kernel, state, wide, out):  # type: ignore[no-untyped-def]
                         own[j] += weight * near[j]
 
 
-@compiled
+@helper
 def _apart(image, state):  # type: ignore[no-untyped-def]
     """``‖image − state‖`` and ``‖image‖`` of all channels."""
     gap = size = 0.0
@@ -52,12 +52,12 @@ def _apart(image, state):  # type: ignore[no-untyped-def]
     return math.sqrt(gap), math.sqrt(size)
 
 
-@compiled
+@helper
 def _relative(gap, size, scale, factor, rounding):  # type: ignore[no-untyped-def]
     return 0.0 if gap <= rounding * size else factor * gap / scale
 
 
-@compiled
+@helper
 def _step(state, image, damping):  # type: ignore[no-untyped-def]
     if damping == 1:
         state[:] = image
@@ -69,7 +69,7 @@ def _step(state, image, damping):  # type: ignore[no-untyped-def]
             own[j] += share * (to[j] - own[j])
 
 
-@compiled
+@helper
 def _bordered(kernel, wide, strip):  # type: ignore[no-untyped-def]
     """A state of zeros with its border, and where its first cell is."""
     channels, _, side, _ = kernel.shape

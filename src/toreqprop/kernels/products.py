@@ -21,7 +21,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import helper
 
 _NAMES = {torch.float32: "sgemm", torch.float64: "dgemm"}
 _ARGUMENTS = 13
@@ -99,19 +99,19 @@ def _pointer(typing, address):  # type: ignore[no-untyped-def]
     return types.voidptr(types.int64), codegen
 
 
-@compiled
+@helper
 def numbers_at(address, count, like):  # type: ignore[no-untyped-def]
     """``count`` numbers at an address, of the type that those in the array ``like`` have."""
     return numba.carray(_pointer(address), (count,), like.dtype)
 
 
-@compiled
+@helper
 def matrix_at(address, rows, columns, like):  # type: ignore[no-untyped-def]
     """A matrix in rows at an address, of the type that those in the array ``like`` have."""
     return numba.carray(_pointer(address), (rows, columns), like.dtype)
 
 
-@compiled
+@helper
 def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-def]
     """``C ← A·B`` of matrices in rows, at the three addresses ``places``.
 
@@ -136,7 +136,7 @@ def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-d
     )  # fmt: skip
 
 
-@compiled
+@helper
 def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-def]
     """``out ← left·W`` or ``left·Wᵀ`` of the first ``rows``, W (out, in) in rows at the address
     ``weight``.
@@ -155,7 +155,7 @@ def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-d
     multiply(gemm, start, (rows, inner, outer), strides, (False, rising))
 
 
-@compiled
+@helper
 def outer_product(gemm, left, right, out):  # type: ignore[no-untyped-def]
     """``out ← leftᵀ·right``; rows are samples."""
     (rows, height), width = left.shape, right.shape[1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.vectors import TILE, transpose_tile
 
 STRIP = 2 * TILE
 """Rows of a strip: as many numbers of float32 are a line of the processor's cache."""
 
 
-@compiled
+@helper
 def transposed_strip(matrix, top, strip):  # type: ignore[no-untyped-def]
     """Write columns ``top`` to ``top + STRIP`` into the rows of ``strip``; returns how many."""
     n = matrix.shape[0]

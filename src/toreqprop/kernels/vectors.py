@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 
 LANES = 16
 TILE = 8
@@ -154,7 +154,7 @@ _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
 
-@compiled
+@helper
 def dot(a, b):  # type: ignore[no-untyped-def]
     """``a·b``."""
     count = a.shape[0]
@@ -165,7 +165,7 @@ def dot(a, b):  # type: ignore[no-untyped-def]
     return float(total)
 
 
-@compiled
+@helper
 def squares(a, b):  # type: ignore[no-untyped-def]
     """``‖a − b‖²`` and ``‖a‖²``."""
     count = a.shape[0]
@@ -178,7 +178,7 @@ def squares(a, b):  # type: ignore[no-untyped-def]
     return float(distance), float(size)
 
 
-@compiled
+@helper
 def bends(y, x, q):  # type: ignore[no-untyped-def]
     """``⟨g, g/σ'⟩``, ``⟨g, h/σ'⟩`` and ``⟨h, h/σ'⟩`` of ``g = y − x``, ``h = y − q``, with the
     slope ``σ' = 1 − y²`` of tanh units."""
@@ -194,7 +194,7 @@ def bends(y, x, q):  # type: ignore[no-untyped-def]
     return float(first), float(mixed), float(second)
 
 
-@compiled
+@helper
 def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
     """``⟨g, a⟩``, ``⟨g, c⟩``, ``⟨h, a⟩``, ``⟨h, c⟩``, ``⟨a, e⟩`` and ``⟨c, e⟩`` of ``g = y − x``,
     ``h = y − q``, ``a = wy − wx``, ``c = wy − wq``, ``e = y − m``."""
@@ -213,7 +213,7 @@ def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
     return float(ga), float(gc), float(ha), float(hc), float(ae), float(ce)
 
 
-@compiled
+@helper
 def stiffness(y, x, s, out):  # type: ignore[no-untyped-def]
     """To ``out``: ``⟨y, y/σ'⟩``, ``⟨y, g/σ'⟩`` and ``⟨g, g/σ'⟩`` of ``g = y − x``, with the slope
     ``σ' = 1 − s²`` of tanh units at s."""
@@ -229,7 +229,7 @@ def stiffness(y, x, s, out):  # type: ignore[no-untyped-def]
     out[0], out[1], out[2] = first, mixed, second
 
 
-@compiled
+@helper
 def links(y, x, wy, wx, m, out):  # type: ignore[no-untyped-def]
     """To ``out``: ``⟨y, wy⟩``, ``⟨y, a⟩``, ``⟨g, wy⟩``, ``⟨g, a⟩``, ``⟨wy, e⟩`` and ``⟨a, e⟩`` of
     ``g = y − x``, ``a = wy − wx``, ``e = y − m``."""
@@ -254,7 +254,7 @@ def distances(a, b, c):  # type: ignore[no-untyped-def]
     return math.sqrt(squares(a, b)[0]), math.sqrt(squares(c, c)[1])
 
 
-@compiled
+@helper
 def largest_magnitude(a):  # type: ignore[no-untyped-def]
     """``max |a_j|`` of finite numbers."""
     count = a.shape[0]

@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.vectors import LANES, folded
 
 
@@ -127,7 +127,7 @@ def _patch_products(typing, low, places, form, row, start):  # type: ignore[no-u
     return signature, codegen
 
 
-@compiled
+@helper
 def _place(winner, p, size, width, framed):  # type: ignore[no-untyped-def]
     """Which pixel of a frame the patch of a winner begins at, in the p-th row of windows."""
     row, column = p * size, winner - p * size * width
@@ -137,7 +137,7 @@ def _place(winner, p, size, width, framed):  # type: ignore[no-untyped-def]
     return row * framed + column
 
 
-@compiled
+@helper
 def _framed(low, high, wide, out):  # type: ignore[no-untyped-def]
     """One map with a frame of zeros that is there already, flat."""
     rows, columns, channels = low.shape
@@ -149,7 +149,7 @@ def _framed(low, high, wide, out):  # type: ignore[no-untyped-def]
                 out[start + x * channels + c] = low[y, x, c]
 
 
-@compiled
+@helper
 def _frame(maps, padding):  # type: ignore[no-untyped-def]
     """Zeros for one map with its frame, flat, and what a vector may read behind it."""
     rows, columns, channels = maps.shape[1:]

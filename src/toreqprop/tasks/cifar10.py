@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from toreqprop.errors import DataUnavailableError
 from toreqprop.tasks.dataset import Dataset, Standardiser, check_seed
@@ -47,6 +46,8 @@ def load(seed: int, full: bool = False) -> Dataset:
     train, test = _read()
     x, y = train.x, train.y
     if not full and len(y) > DRAWN:
+        from sklearn.model_selection import train_test_split
+
         rows, _ = train_test_split(
             np.arange(len(y)), train_size=DRAWN, random_state=seed, stratify=y
         )

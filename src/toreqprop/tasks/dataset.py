@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 from toreqprop import checks
 from toreqprop.errors import InvalidInputError
@@ -123,6 +122,8 @@ class Dataset:
                 "0.1 to 0.3."
             )
         check_seed(seed)
+        from sklearn.model_selection import GroupShuffleSplit, train_test_split
+
         rows = np.arange(len(self.train_y))
         if self.train_episode is None:
             kept, held = train_test_split(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from toreqprop.tasks.dataset import Dataset, Standardiser, check_seed
 
@@ -23,6 +21,9 @@ def load(seed: int, full: bool = False) -> Dataset:
 
     The 599 test scans are the same for every seed: nothing chosen with any seed has seen one.
     """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     check_seed(seed)
     pixels, labels = load_digits(return_X_y=True)
     pixels, labels = pixels.astype(np.float32), labels.astype(np.int64)

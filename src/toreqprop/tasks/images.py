@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from toreqprop.tasks.dataset import Dataset, Standardiser, check_seed
 from toreqprop.tasks.files import COLLECTIONS, load_contents
@@ -23,6 +22,8 @@ def load_images(task: str, seed: int, full: bool) -> Dataset:
     images, labels = _read(contents, "train")
     test_images, test_labels = _read(contents, "t10k")
     if not full and len(labels) > DRAWN:
+        from sklearn.model_selection import train_test_split
+
         rows, _ = train_test_split(
             np.arange(len(labels)), train_size=DRAWN, random_state=seed, stratify=labels
         )
