@@ -64,7 +64,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 def helper(function: Callable[..., Any]) -> Any:
     """A function for compiled ones to call: compiled into them, and not kept by itself.
 
-    A file and a way in from Python for each of these took a quarter of the compilation. Called from
+    A file and a way in from Python for each of these took a fifth of the compilation. Called from
     Python, it is the function as written.
     """
     return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
