@@ -3,7 +3,9 @@
 From an upward pass on, a pass goes down and up again and needs every coupling once in each
 direction: what the last way up found is still right on the way down. After a way up the top's own
 equation holds, so that what the way down changes is the residual, and a relaxation ends there.
-Samples that have settled leave the batch.
+It is the residual of the state that the way down began at: what is returned is half a pass further,
+and its top has not seen that yet, which under max pooling can be a few tolerances. Samples that
+have settled leave the batch.
 
 Of two nudged phases the shift alone is relaxed, around the free equilibrium, top first. What ends
 it is the shift's residual in the network's own nonlinear equations. How far the finite nudge moved
