@@ -25,9 +25,9 @@ TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 def is_kept() -> bool:
     """Whether the largest of the loops, of each type of number, is in the cache."""
-    from toreqprop.kernels import chain_phases
+    from toreqprop.kernels import whole_stack
 
-    kept = getattr(getattr(chain_phases.relax_pair, "_cache", None), "_cache_file", None)
+    kept = getattr(getattr(whole_stack.backward, "_cache", None), "_cache_file", None)
     return kept is not None and len(kept._load_index()) >= len(TYPES)
 
 

@@ -51,10 +51,12 @@ def test_the_hidden_part_is_the_minimum_of_the_energy() -> None:
     torch.testing.assert_close(found, exact)
 
 
-def test_the_local_gradient_is_the_derivative_of_the_energy() -> None:
+@pytest.mark.parametrize("dropped", [False, True])
+def test_the_local_gradient_is_the_derivative_of_the_energy(dropped: bool) -> None:
     torch.manual_seed(0)
     seen = (torch.rand(3, 4) < 0.5).double()
     x, weight = covered(torch.randn(3, 4).double() * seen, seen), torch.rand(3).double()
+    x = torch.cat([x, (torch.rand(3, 4) < 0.5).double()], 1) if dropped else x
     shapes = ((4,), (5, 4), (5,), (5, 2), (2, 8), (2,))
     params = tuple(torch.randn(shape).double() for shape in shapes)
     phases = tuple(Pair(torch.randn(3, n).double(), torch.randn(3, n).double()) for n in (4, 5, 2))
@@ -70,6 +72,26 @@ def test_the_local_gradient_is_the_derivative_of_the_energy() -> None:
     exact = torch.autograd.grad(field.interaction(leaves, x, params).sum(), leaves)
     for one, two in zip(by_hand, exact, strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_drivers_see_what_a_second_mask_leaves_them() -> None:
+    """Without the couplings W all that is seen comes through the drivers."""
+    torch.manual_seed(0)
+    model = teq.CompletionNetwork(6, 8, 5, tol=1e-6)
+    values, seen = torch.randn(4, 6), (torch.rand(4, 6) < 0.5).float()
+    x, heard = covered(values, seen), (torch.rand(4, 6) < 0.5).float()
+    with torch.no_grad():
+        torch.testing.assert_close(model(torch.cat([x, torch.ones(4, 6)], 1)), model(x))
+        found = model(torch.cat([x, heard], 1))
+        torch.testing.assert_close(found * seen, values * seen)
+        model.couplings.raw[:, :6] = 0
+        told = model.equilibrium(torch.cat([x, heard], 1)).state[2]
+        torch.testing.assert_close(told, model.equilibrium(covered(values, seen * heard)).state[2])
+    proof = teq.certify(
+        model.double(), torch.cat([x, heard], 1).double(), values.double(),
+        loss=torch.nn.functional.mse_loss,
+    )  # fmt: skip
+    assert proof.ok, proof
 
 
 def test_one_network_learns_to_complete_either_half() -> None:

@@ -319,3 +319,24 @@ def test_a_few_entries_of_a_kernel_are_correlated_by_patches() -> None:
     torch.testing.assert_close(coupling._correlated(post, pre, kernel), exact)
     patched = _by_patches(post, pre, kernel, (2, 3), (1, 2))
     torch.testing.assert_close(patched, exact)
+
+
+@pytest.mark.parametrize("pooling", [AveragePooling(), MaxPooling()], ids=["average", "max"])
+@pytest.mark.parametrize("feedback", [0.1, 0.5])
+def test_what_a_free_phase_returns_is_below_its_tolerance(
+    pooling: Pooling, feedback: float
+) -> None:
+    """Of the state itself, not of where the last pass began."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = teq.HopfieldConvNet(
+            (1, 16, 16), [6, 8], 4, kernel_size=3, pooling=pooling, feedback=feedback, tol=3e-2
+        )
+        x = torch.randn(12, 1, 16, 16)
+        with torch.no_grad():
+            state = model.equilibrium(x).state
+            system = System.bind(model.field, model.field_input(x), model.system_parameters())
+            image = system.map(state)
+        for found, own in zip(image, state, strict=True):
+            gap = (found - own).flatten(1).norm(dim=1) / found.flatten(1).norm(dim=1)
+            assert float(gap.max()) < model.tol

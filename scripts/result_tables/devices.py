@@ -91,6 +91,8 @@ BLOCKS = {
     "budget-grid": of_chips("budget", "grid", device_report.budget_lines),
     **of_task("devices", "digits"),
     **of_task("devices-mnist", "mnist"),
+    "devices-mnist-third": of_chips("mnist", "sweep --task mnist", device_report.third_lines),
+    "devices-mnist-power": of_chips("mnist", "sweep --task mnist", device_report.power_lines),
     "devices-rounding": of_chips(
         "mnist_rounding", "sweep --task mnist", device_report.rounding_lines
     ),

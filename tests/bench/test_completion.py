@@ -97,11 +97,32 @@ def test_tables_pair_seeds() -> None:
     assert "| 25%, random places | 1.00 | 4.00 | 3.50 | +0.50 (+0.50 to +0.50) |" in lines
 
 
-def test_a_point_weighs_as_much_as_a_fifth_of_a_decibel() -> None:
+def test_a_point_weighs_as_much_as_a_fifth_of_a_decibel_under_every_mask() -> None:
     rows = [{**each, "accuracy": 0.0} for each in row(1.0)]
     assert study.judged([{**each, "accuracy": 1.0} for each in rows]) == pytest.approx(1.2)
-    elsewhere = [{**each, "psnr": 9.0} if each["share"] != study.TRAINED else each for each in rows]
-    assert study.judged(elsewhere) == study.judged(rows) == 1.0
+    assert study.judged([{**rows[0], "psnr": 7.0}, *rows[1:]]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("method", [study.EP, *study.TWINS])
+def test_dropping_hides_from_drivers_and_twins_while_it_lasts(method: str) -> None:
+    """What is seen still comes out as it went in; with all dropped a twin makes the same of any
+    picture."""
+    _, picture = small()
+    model = study.build(TINY, method, 16, 3)
+    seen = torch.ones(20, 16)
+    seen[:, ::2] = 0
+    x = study.given(picture, seen, 3)
+    before = model(x)
+    with study.dropping(model, 1.0):
+        one = model(x)
+        assert not torch.equal(one, model(x))
+    torch.testing.assert_close(one[:, 1:16:2], picture[:, 1::2])
+    torch.testing.assert_close(model(x), before)
+    everything = torch.cat([x, torch.ones(20, 19)], 1)
+    torch.testing.assert_close(model(everything), before)
+    if isinstance(model, study.Twin):
+        nothing = model(torch.cat([x, torch.zeros(20, 19)], 1))[:, 0:16:2]
+        torch.testing.assert_close(nothing, nothing[:1].expand_as(nothing))
 
 
 def test_search_refuses_unknown_settings() -> None:

@@ -110,7 +110,7 @@ def test_the_command_refuses_what_it_does_not_know() -> None:
 def test_time_to_a_goal_is_of_held_out_training_images() -> None:
     setup = time_to.Setup(
         "digits", full=False, goal=0.8, width=16, held_out=200, lengths=(1, 6, 9), searched=4,
-        candidates=((1e-9, 0.0), (3e-3, 0.0)), batch=64, seeds=(42,),
+        candidates=((1e-9, 0.0), (3e-3, 0.0)), batch=64, search_seeds=(1,), seeds=(42,),
     )  # fmt: skip
     found = time_to.study(setup)
     assert len(found.search) == 2 * len(time_to.ARMS)
@@ -131,6 +131,17 @@ def test_time_to_a_goal_is_of_held_out_training_images() -> None:
     assert plain["ratio"][time_to.OURS] == 1
     missed = time_to.Study(setup, (), tuple(r for r in found.search if r.rate == 1e-9))
     assert missed.as_dict()["ratio"][time_to.TWO] is None
+
+
+def test_the_search_goes_by_all_its_seeds() -> None:
+    setup = time_to.Setup(candidates=((1.0, 0.0), (2.0, 0.0)))
+    scores = {1.0: (0.9, 0.5, 0.5), 2.0: (0.8, 0.8, 0.8)}  # the first is best on one seed alone
+    tried = [
+        time_to.Run(time_to.OURS, rate, 0.0, seed, False, 5, 1.0, 1.0, score, None)
+        for rate, found in scores.items()
+        for seed, score in enumerate(found)
+    ]
+    assert time_to.best_of(setup, time_to.OURS, tried) == (2.0, 0.0)
 
 
 def test_processes_share_a_batch() -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student
 from typer.testing import CliRunner
 
 from toreqprop import checkpoint
@@ -27,13 +28,14 @@ from toreqprop.cli import hardware_studies as studies
 from toreqprop.cli.app import app
 from toreqprop.errors import InvalidInputError
 from toreqprop.evidence.job import digest
-from toreqprop.evidence.statistics import exceeds
+from toreqprop.evidence.statistics import exceeds, summarise
 from toreqprop.hardware import Device, OnChip
 from toreqprop.hardware.device_files import read_device
 from toreqprop.sealed import write_sealed
 from toreqprop.tasks.dataset import Dataset, Standardiser
 from toreqprop.training import TrainerState, TrainingConfig, fit
 
+ROOT = Path(__file__).parents[2]
 CHIP = "read_noise = 0.05\naverage = 2\nsettle = 5\nspread = 0.2\n\n[states]\nbits = 8\n"
 
 
@@ -282,6 +284,75 @@ def test_other_settings_are_taken_only_where_held_out_seeds_show_a_gain() -> Non
     assert sum(line.endswith("| yes |") for line in lines) == len(open_faults)
 
 
+def test_a_third_search_tries_one_challenger_on_fresh_seeds() -> None:
+    """Every method alike; the round that finds a challenger says nothing of whether it is taken."""
+    whole, fault = plan.Plan(methods.RECIPES["mnist"]), "up/down mismatch 30 %"
+    chosen = plan.choose({c: {"accuracy": 90.0} for c in whole.trials()})
+    chosen |= {(fault, "clean EP"): replace(chosen[fault, "clean EP"], feedback=0.25)}
+    heats = whole.heats(chosen)
+    assert {c.fault.name for c in heats} == {name for _, name in plan.THIRD}
+    assert all(c.held_out and c.wide for c in heats)
+    assert len({c.label for c in heats}) == len(heats)
+    for method in plan.SEARCHED:
+        own = {c.recipe.tuned for c in heats if c.method == method}
+        assert own >= {(r, 10, f) for r in (0.003, 0.005) for f in (1, 0.25, 0.1)}
+
+    def weak(cell: Cell) -> float:
+        lead = 0.1 * (cell.seed % 2) + (0.2 if cell.method == "in situ" else -0.2)
+        return 90 + lead * (cell.recipe.tuned[::2] == (0.005, 0.1))
+
+    found = plan.challengers(chosen, {c: {"accuracy": weak(c)} for c in heats})
+    assert {key[0] for key in found} == {fault}
+    assert found[fault, "in situ"].tuned == (0.005, 10, 0.1)
+    assert all(found[key] != chosen[key] for key in found)
+    finals = whole.finals(chosen, found)
+    assert not {c.seed for c in finals} & {c.seed for c in heats}
+    assert len(finals) == 2 * len(plan.FINAL_SEEDS) * len(plan.SEARCHED)
+    records = {c: {"accuracy": weak(c)} for c in finals}
+    last = plan.gains(chosen, records)
+    after = plan.refine(chosen, last)
+    assert {key for key in after if after[key] != chosen[key]} == {(fault, "in situ")}
+    tested = whole.cells(after)
+    assert not {c.seed for c in tested} & {c.seed for c in (*heats, *finals)}
+    assert not any(c.wide for c in tested)
+
+    gaps = plan.expected(after, records)
+    assert {rival for _, rival in gaps} == set(claims.RIVALS)
+    assert all(gap.mean == pytest.approx(0.25) for gap in gaps.values())
+    rows = [{"fault": fault, "settings": {m: list(after[fault, m].tuned) for m in plan.SEARCHED}}]
+    tables = {
+        "recipe": {"feedback": 1.0}, "rows": rows, "third": [asdict(g) for g in last],
+        "heats": [{"method": "in situ", "learning_rate": 0.005, "epochs": 10, "feedback": 0.1,
+                   "mean": 90.3, "seeds": 8}],
+        "power": [{"fault": fault, "rival": "clean EP", "chips": 7,
+                   "gap": asdict(gaps[fault, "clean EP"])}],
+    }  # fmt: skip
+    lines = report.third_lines(tables)
+    assert "| in situ | 90.30 |" in lines
+    assert [line.split("| ")[2] for line in lines if line.endswith("| yes |")] == ["in situ "]
+    assert report.power_lines(tables)[-1].endswith("| 0.05 | 7 |")
+
+
+def test_chips_by_the_power_of_a_test() -> None:
+    """Against simulated chips: as many as are asked for show the claim about as often as stated."""
+    expected = summarise([0.1, 0.5, -0.2, 0.3, 0.0, 0.2])
+    count = claims.chips_needed(expected)
+    assert count is not None
+    assert expected.sd is not None
+    drawn = np.random.default_rng(0).normal(expected.mean, expected.sd, (2000, count))
+    errors = drawn.std(1, ddof=1) / np.sqrt(count)
+    limit = student.ppf(1 - 0.05 / claims.LEFT, count - 1)
+    assert np.mean(drawn.mean(1) / errors > limit) == pytest.approx(claims.POWER, abs=0.02)
+    assert claims.chips_needed(summarise([0.1, -0.3])) is None  # no chips show what is not there
+
+
+def test_the_mismatch_has_as_many_chips_as_held_out_data_ask_for() -> None:
+    kept = json.loads((ROOT / "results/hardware/mnist.json").read_text())
+    for asked in kept["power"]:
+        wanted = min(max(asked["chips"] or 60, 30), 60)
+        assert plan.MORE_CHIPS["mnist", asked["fault"]] >= wanted
+
+
 @pytest.mark.parametrize("method", ["in situ", "aware backprop"])
 def test_a_cell_is_the_same_number_whatever_was_measured_before(
     tiny: Recipe, method: methods.Method
@@ -401,7 +472,7 @@ def test_images_that_a_seed_did_not_draw(monkeypatch: pytest.MonkeyPatch) -> Non
     stored = np.random.default_rng(0).integers(0, 256, (12, 9)).astype(np.float32) / 255
 
     def load(seed: int, full: bool) -> Dataset:
-        drawn = slice(0, 8) if seed == 1 else slice(5, 12)
+        drawn = slice(0, 12) if full else slice(0, 8) if seed == 1 else slice(5, 12)
         standardiser = Standardiser.fit(stored[drawn], per_feature=False, floor=1e-3)
         x, y = standardiser(stored[drawn]), np.arange(12)[drawn]
         return Dataset("images", x, y, x[:1], y[:1], 12, {}, standardiser)
@@ -411,6 +482,9 @@ def test_images_that_a_seed_did_not_draw(monkeypatch: pytest.MonkeyPatch) -> Non
     assert y.tolist() == [8, 9, 10, 11]
     expected = load(1, False).standardiser(stored[8:])
     assert np.allclose(x.numpy(), expected, atol=1e-5)
+    wide, labels = methods._not_drawn("images", 1, full=True)
+    assert labels.tolist() == y.tolist()
+    assert np.allclose(wide.numpy(), expected, atol=1e-5)
 
 
 def test_the_rival_on_an_ideal_chip_is_the_feed_forward_network() -> None:

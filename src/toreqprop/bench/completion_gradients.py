@@ -25,8 +25,8 @@ from toreqprop.solution import Solution, State
 SEED, STARTS, MOST = 200, 2, 400
 """Of data and weights; random starts; steps of a phase."""
 UNBOUNDED = replace(
-    study.SETUP, hidden=48, drivers=48, radius=None, copies=3, epochs=8, batch_size=128,
-    weight_decay=0.0, beta=1e-2, max_steps=100,
+    study.SETUP, hidden=48, drivers=48, radius=None, copies=3, dropped=0.0, epochs=8,
+    batch_size=128, weight_decay=0.0, beta=1e-2, max_steps=100,
 )  # fmt: skip
 STRETCHES = (1.0, 1.5, 2.0)
 """What the couplings are multiplied by after the training, which brings them nearer to critical."""

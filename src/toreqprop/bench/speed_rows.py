@@ -42,10 +42,11 @@ CLASSES, TOKENS, LENGTH = 10, 10, 8
 class Network:
     """One row: the kind, samples in a batch, inputs, width and number of its layers.
 
-    ``norm`` is what the true norms of its couplings come to when it is timed, None where they stay
-    as they are drawn, below ``radius``. Weak feedback γ lets a norm be ``1/√γ`` times larger: what
-    goes once around is ``γ·norm²`` at most. ``tol`` is the largest of a few at which
-    the gradient is certified; ``pooling`` is that of a convolutional network.
+    ``norm`` is what the true norms of its couplings come to when it is timed, None where they are
+    as training leaves them, below ``radius``, which then is the model's default. Weak feedback γ
+    lets a norm be ``1/√γ`` times larger: what goes once around is ``γ·norm²`` at most. ``tol`` is
+    the largest of a few at which the gradient is certified; ``pooling`` is that of a convolutional
+    network.
     """
 
     kind: str
@@ -79,13 +80,13 @@ def _loud(layers: int, feedback: float = 0.1) -> float:
 
 ROWS = (
     *(
-        Network("looped", b, h, inputs=i, norm=None, tol=1e-3)
+        Network("looped", b, h, inputs=i, norm=None, radius=0.3, tol=1e-3)
         for b, i, h in ((64, 64, 128), (128, 784, 256), (128, 784, 1024))
     ),
     *(
-        Network("looped", 64, width, norm=norm, tol=5e-3)
+        Network("looped", 64, width, norm=norm, tol=tol)
         for norm in (0.9, 0.95, 0.97)
-        for width in (128, 256, 1024)
+        for width, tol in ((128, 5e-3), (256, 5e-3), (1024, 3e-3))
     ),
     Network("looped", 64, 4096, tol=5e-3),
     Network("layered", 64, 256, 2, tol=3e-2),
@@ -104,7 +105,7 @@ ROWS = (
     Network("transformer", 64, 64, 3, inputs=LENGTH, feedback=0.2),
 )
 QUICK = (
-    Network("looped", 64, 128, inputs=64, norm=None, tol=1e-3),
+    Network("looped", 64, 128, inputs=64, norm=None, radius=0.3, tol=1e-3),
     Network("looped", 64, 256, tol=5e-3),
     Network("layered", 64, 256, 2, feedback=0.1, norm=_loud(2), tol=3e-2),
 )
@@ -145,8 +146,7 @@ def build(network: Network, seed: int) -> Built:
 
 def _options(network: Network) -> dict[str, Any]:
     if network.norm is None:
-        # As version 0.1 had them, which they are compared with.
-        return {"radius": network.radius, "bound": "proven", "tol": network.tol}
+        return {"radius": network.radius, "tol": network.tol}
     radius = network.norm * network.feedback**0.5 * _around(network.layers) * MARGIN
     return {"radius": radius, "bound": "tight", "tol": network.tol}
 

@@ -11,7 +11,7 @@ from toreqprop.errors import TorEqPropError
 from toreqprop.gradients import GradientEstimator, UnrolledGradient
 from toreqprop.models import EquilibriumModel
 
-NUDGED = {"_EquilibriumBackward", "_TransformedEquilibriumBackward"}
+NUDGED = {"_EquilibriumBackward", "_TransformedEquilibriumBackward", "_StepBackward"}
 """Nodes of a graph whose backward pass is a nudged phase."""
 
 

@@ -48,6 +48,11 @@ def _starts(ball: TightBall, start: Tensor) -> bool:
     return start.numel() == ball.blocks[0] * ball.shape[1] and start.is_contiguous()
 
 
+def stays(ball: TightBall, start: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the block is where it was when the weight was brought into the ball."""
+    return start.dtype == dtype and start.is_cpu and _starts(ball, start)
+
+
 def bounded(balls: tuple[TightBall, ...], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Each weight in its ball, as `TightBall` says; one compiled call for all of them."""
     return _apply(balls, *weights)  # type: ignore[no-any-return]
@@ -62,10 +67,10 @@ class _Bounded(torch.autograd.Function):
         given = [raw.contiguous() for raw in raws]
         weights = tuple([torch.empty_like(raw) for raw in given])
         kinds = [(ball.shape, ball.blocks, ball.symmetric, ball.radius) for ball in balls]
-        layout = _laid_out(tuple(kinds))
+        layout = laid_out(tuple(kinds))
         vectors = given[0].new_empty(layout.total)
         places = _places(balls, given, weights, vectors, layout)
-        found = np.empty((len(balls), 3))
+        found = np.empty((len(balls), 4))
         kernels: Any = compiled_balls()
         gemm = kernels.routine(vectors.dtype)
         kernels.into_balls(gemm, places, layout.shapes, layout.radii, COLD, found)
@@ -77,25 +82,37 @@ class _Bounded(torch.autograd.Function):
     @staticmethod
     @last_backward
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        balls, found, (vectors, *weights) = ctx.balls, ctx.found, ctx.saved_tensors
+        vectors, *weights = ctx.saved_tensors
         asked = [
             None if g is None or not wanted else g.contiguous()
             for g, wanted in zip(gradients, ctx.needs_input_grad[1:], strict=True)
         ]
-        # All addresses anew: buffers may have moved since, and what was saved too.
-        places = _places(balls, asked, weights, vectors, ctx.layout)
-        results = list(asked)
-        for k, gradient in enumerate(asked):
-            if gradient is not None and (found[k, 2] or balls[k].symmetric):
-                results[k] = result = torch.empty_like(gradient)
-                places[k, 7] = result.data_ptr()
-        kernels: Any = compiled_balls()
-        shapes, like = ctx.layout.shapes, vectors.numpy()
-        if kernels.out_of_balls(places, shapes, found, FRESH, PROOF_EVERY, like):
-            for ball, gradient, weight in zip(balls, asked, weights, strict=True):
-                if gradient is not None:
-                    ball.prove(weight)
-        return (None, *results)
+        return (None, *behind_balls(ctx.balls, ctx.layout, ctx.found, vectors, weights, asked))
+
+
+def behind_balls(
+    balls: tuple[TightBall, ...],
+    layout: Layout,
+    found: np.ndarray,
+    vectors: Tensor,
+    weights: Sequence[Tensor],
+    asked: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of the weights before they were brought into their balls, and where the next
+    estimates start."""
+    # All addresses anew: buffers may have moved since, and what was saved too.
+    places = _places(balls, asked, weights, vectors, layout)
+    results = list(asked)
+    for k, gradient in enumerate(asked):
+        if gradient is not None and (found[k, 2] or balls[k].symmetric):
+            results[k] = result = torch.empty_like(gradient)
+            places[k, 7] = result.data_ptr()
+    kernels: Any = compiled_balls()
+    if kernels.out_of_balls(places, layout.shapes, found, FRESH, PROOF_EVERY, vectors.numpy()):
+        for ball, gradient, weight in zip(balls, asked, weights, strict=True):
+            if gradient is not None:
+                ball.prove(weight)
+    return results
 
 
 _apply = direct(_Bounded)
@@ -110,9 +127,14 @@ class Layout(NamedTuple):
     offsets: list[list[int]]
     total: int
 
+    @classmethod
+    def none(cls) -> Layout:
+        """Of no ball at all."""
+        return cls(np.empty((0, 5), np.int64), np.empty(0), [], 0)
+
 
 @lru_cache(maxsize=64)
-def _laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], bool, float], ...]) -> Layout:
+def laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], bool, float], ...]) -> Layout:
     """Of balls with these shapes and blocks, symmetric or not, and radii."""
     shapes = np.array([(*shape, *blocks, symmetric) for shape, blocks, symmetric, _ in balls])
     sizes = np.stack([shapes[:, 0], shapes[:, 1] * shapes[:, 2]], 1)
@@ -135,11 +157,10 @@ def _places(
     for ball, one, weight, (left, right) in zip(balls, first, weights, layout.offsets, strict=True):
         buffers: Any = ball._buffers
         start = buffers["start"]
-        stays = start.dtype == dtype and start.is_cpu and _starts(ball, start)
         found += (
             0 if one is None else one.data_ptr(),
             weight.data_ptr(),
-            start.data_ptr() if stays else 0,
+            start.data_ptr() if stays(ball, start, dtype) else 0,
             begin + size * left,
             begin + size * right,
             buffers["margin"].data_ptr(),

@@ -34,7 +34,8 @@ class CompletionEnergy(Energy):
     ``feedback`` is γ: the potential of the drivers has 1/γ before it, as their drive has, so that
     ``e = σ(D(m⊙x, m) + d + γBᵀh)``: what comes back to them is γ times weaker than what they say.
 
-    Inputs are ``(m⊙x, m)``, (batch, 2·features); params ``a`` (features,), ``W`` (hidden,
+    Inputs are ``(m⊙x, m)``, (batch, 2·features), or ``(m⊙x, m, n)``, of which the drivers see
+    ``(n⊙m⊙x, n⊙m)``; params ``a`` (features,), ``W`` (hidden,
     features), ``b``, ``B`` (hidden, drivers), ``D`` (drivers, 2·features), ``d``; a state is
     ``(v, h, e)``.
     """
@@ -75,9 +76,9 @@ class CompletionEnergy(Energy):
         """Which features are hidden, and what drives features, hidden neurons and drivers by what
         is seen."""
         offset, weight, bias, _, drive, threshold = params
-        seen, mask = x.chunk(2, 1)
+        seen, mask, heard = _parts(x, offset)
         hidden = 1 - mask
-        driven = F.linear(x, drive, threshold) / self.feedback
+        driven = F.linear(heard, drive, threshold) / self.feedback
         return hidden, hidden * offset + seen, F.linear(seen, weight, bias), driven
 
     def initial_state(self, drive: Params, params: Params) -> State:
@@ -109,12 +110,12 @@ class CompletionEnergy(Energy):
 
     def interaction(self, state: Signals, x: Tensor, params: Params) -> Signal:
         offset, weight, bias, back, drive, threshold = params
-        seen, mask = x.chunk(2, 1)
+        seen, mask, heard = _parts(x, offset)
         free = state[0] * (1 - mask)
         total = (state[0] * seen + free * offset).sum(1)
         total = total + _COUPLING.value(state[1], free + seen, (weight, bias))
         total = total + (state[1] * (state[2] @ back.mT)).sum(1)
-        return total + (state[2] * (F.linear(x, drive, threshold) / self.feedback)).sum(1)
+        return total + (state[2] * (F.linear(heard, drive, threshold) / self.feedback)).sum(1)
 
     def energy_gradients(
         self, phases: Pairs, weight: Tensor, x: Tensor, params: Params, wants: Wants
@@ -122,7 +123,7 @@ class CompletionEnergy(Energy):
         """The local form: each coupling sees the activities at its two ends."""
         if phases[0].is_complex() or wants[0]:
             return super().energy_gradients(phases, weight, x, params, wants)
-        seen, mask = x.chunk(2, 1)
+        seen, mask, heard = _parts(x, params[0])
         free, heat = phases[0] * (1 - mask), -weight
         found: list[Tensor | None] = [None, heat @ free.shift if wants[1] else None]
         own, back = (params[1], params[2]), (params[3], params[2])
@@ -130,7 +131,7 @@ class CompletionEnergy(Energy):
         asked = (wants[4], False)
         found.append(_COUPLING.gradients(phases[1], phases[2], heat, back, back, asked)[0])
         said = (heat / self.feedback)[:, None] * phases[2].shift
-        found += [said.mT @ x if wants[5] else None, said.sum(0) if wants[6] else None]
+        found += [said.mT @ heard if wants[5] else None, said.sum(0) if wants[6] else None]
         return tuple(found)
 
     def lipschitz(self, params: Params, shapes: list[tuple[int, ...]]) -> float:
@@ -139,3 +140,13 @@ class CompletionEnergy(Energy):
         joint = torch.cat([params[1], params[3] * self.feedback**0.5], 1)
         slope = max(self.activation.slope, Linear.slope)
         return slope * _COUPLING.norm((joint, params[2]), ())
+
+
+def _parts(x: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What is seen, the mask, and what the drivers see of both."""
+    features = len(offset)
+    seen, mask = x[:, :features], x[:, features : 2 * features]
+    if x.shape[1] == 2 * features:
+        return seen, mask, x
+    heard = x[:, 2 * features :]
+    return seen, mask, torch.cat([seen * heard, mask * heard], 1)

@@ -25,9 +25,11 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
     """``W ↦ W·min(1, radius/(margin·ν))`` of every matrix, or of its symmetric part.
 
     Columns of ``places``: addresses of raw and bounded weight, start, left and right vectors, the
-    margin and the number of training steps. Columns of ``shapes``: rows, columns, vectors of a
+    margin and the number of training steps. Where the two weights are in one place nothing is
+    written there: the factor is for who uses it. Columns of ``shapes``: rows, columns, vectors of a
     block, pairs of products (``cold`` times as many before the first step), or products of a
-    symmetric one, and whether it is. Columns of ``found``: ν, the factor, and whether there is one.
+    symmetric one, and whether it is. Columns of ``found``: ν, the factor, whether there is one, and
+    that from what lies at the bounded weight's address to the weight.
     """
     like = gemm[2]
     kind, tiny = like.dtype.type, np.finfo(like.dtype).tiny
@@ -46,8 +48,11 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
             symmetrise(raw, weight, 0.5)
             source = weight
         value = _norm(gemm, source, symmetric, start, rounds, left, right)
+        alone = places[k, 0] == places[k, 1]
         if not SMALLEST < value < LARGEST:  # or a NaN
             unit = 1 / max(_peak(source), tiny)
+            if alone:
+                weight = np.empty((rows, columns), like.dtype)
             if not symmetric:
                 _times(raw, kind(1), weight)
             _scale(weight, kind(unit))
@@ -55,11 +60,14 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
         reach = value * margin
         inside = reach <= radii[k] * unit
         share = 1 / unit if inside else radii[k] / max(reach, tiny)
-        if symmetric or unit != 1:
+        if alone:
+            pass
+        elif symmetric or unit != 1:
             _scale(weight, kind(share))
         else:
             _times(raw, kind(share), weight)
         found[k, 0], found[k, 1], found[k, 2] = value / unit, share * unit, not inside
+        found[k, 3] = share * unit if alone else 1.0
 
 
 @helper
@@ -112,7 +120,7 @@ def _along(gradient, weight, found):  # type: ignore[no-untyped-def]
     if found[2]:
         for i in range(gradient.shape[0]):
             inner += dot(gradient[i], weight[i])
-        inner /= found[0]
+        inner *= found[3] / found[0]
     return inner
 
 

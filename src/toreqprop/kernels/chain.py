@@ -52,8 +52,8 @@ class Chain:
         found = _empty(drive, widths)
         places = _at((*self.weights, *self.biases, *found, *begin))
         steps, good, finite, layer = phases.relax(
-            routine(drive.dtype), drive.numpy(), places, _bounds(widths), self.feedback,
-            self.memory, _constants(tol, drive.dtype), max_steps, residual,
+            routine(drive.dtype), drive.numpy(), places, _ones(len(widths)), _bounds(widths),
+            self.feedback, self.memory, constants(tol, drive.dtype), max_steps, residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
 
@@ -80,8 +80,8 @@ class Chain:
         residual, moved = np.zeros(drive.shape[0]), np.zeros((layers, 2))
         places = _at((*self.weights, *self.biases, *forces, *known, *center, *shift))
         passes, good, finite, layer, restless = phases.relax_pair(
-            routine(drive.dtype), drive.numpy(), places, shares, _bounds(widths),
-            self.feedback, self.memory, _constants(tol, drive.dtype), RECENTRED, max_steps,
+            routine(drive.dtype), drive.numpy(), places, _ones(layers), shares, _bounds(widths),
+            self.feedback, self.memory, constants(tol, drive.dtype), RECENTRED, max_steps,
             residual, moved,
         )  # fmt: skip
         if restless:
@@ -128,7 +128,7 @@ def _solution(
 
 
 @lru_cache(maxsize=64)
-def _constants(tol: float, dtype: torch.dtype) -> np.ndarray:
+def constants(tol: float, dtype: torch.dtype) -> np.ndarray:
     """The tolerance; what rounding leaves of a residual; the least activity of a neuron it is
     relative to; slack of a shift, and drift of its center."""
     rounding = ROUNDING_FLOOR * torch.finfo(dtype).eps
@@ -139,3 +139,9 @@ def _constants(tol: float, dtype: torch.dtype) -> np.ndarray:
 def _bounds(widths: tuple[int, ...]) -> np.ndarray:
     """First columns of the layers, side by side."""
     return np.cumsum([0, *widths])
+
+
+@lru_cache(maxsize=64)
+def _ones(layers: int) -> np.ndarray:
+    """What the weights between so many layers are multiplied with, where they are used as given."""
+    return np.ones(layers - 1)

@@ -14,7 +14,7 @@ from toreqprop.kernels.chain_energy import least_energy
 from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.loops import _copy, tanh
 from toreqprop.kernels.products import numbers_at
-from toreqprop.kernels.vectors import bends, dot, joints, squares
+from toreqprop.kernels.vectors import apart, bends, dot, squares
 
 
 @helper
@@ -51,8 +51,14 @@ def keep(row, bounds, sample, places):  # type: ignore[no-untyped-def]
 @helper
 def layer_change(new, old, rounding, floor):  # type: ignore[no-untyped-def]
     """``‖new − old‖`` relative to ``‖new‖`` or the floor."""
-    apart, square = squares(new, old)
-    gap, size = math.sqrt(apart), math.sqrt(square)
+    distance, square = squares(new, old)
+    return relative(distance, square, rounding, floor)
+
+
+@helper
+def relative(distance, square, rounding, floor):  # type: ignore[no-untyped-def]
+    """The root of a squared distance over that of a square, or over the floor."""
+    gap, size = math.sqrt(distance), math.sqrt(square)
     return 0.0 if gap <= rounding * size else gap / max(size, floor)
 
 
@@ -155,25 +161,26 @@ def _downhill(  # type: ignore[no-untyped-def]
     To where the energy is smallest (`least_energy`). All that it needs are products upwards, which
     are known. What pulls at y is ``γWᵀ(y − m)`` with the states m that the way up found above each
     layer, those of the way down (``falling``), at the top the start. Along g alone where ``count``
-    is one. Returns whether ``found`` moves y by no more than the pass did.
+    is one. The first of ``parts`` are `bends`. Returns whether ``found`` moves y by no more than
+    the pass did.
     """
     layers, last = bounds.shape[0] - 1, slot if count < 2 else (slot + 1) % images.shape[0]
     image, rising = images[slot, i], products[slot, i]
     before = images[last, i] if count > 1 else state[i]
-    risen = products[last, i] if count > 1 else up[i]
     own, link, force = parts
     force[layers - 1] = 0
-    for layer in range(layers):
+    if count < 2:
+        own[:, 2], link[:], force[:, 1] = 0, 0, 0
+    for layer in range(1, layers):
         a, b = bounds[layer], bounds[layer + 1]
-        y, x, q = image[a:b], state[i, a:b], before[a:b]
-        own[layer, 0], own[layer, 1], own[layer, 2] = bends(y, x, q)
-        if count < 2:
-            own[layer, 2] = 0
-        if layer > 0:
-            m = falling[i, a:b] if layer + 1 < layers else x
-            ga, gc, ha, hc, ae, ce = joints(y, x, q, rising[a:b], up[i, a:b], risen[a:b], m)
-            link[layer, 0], link[layer, 1], link[layer, 2], link[layer, 3] = ga, gc, ha, hc
-            force[layer - 1, 0], force[layer - 1, 1] = heat[layer] * ae, heat[layer] * ce
+        y, x, q, w = image[a:b], state[i, a:b], before[a:b], rising[a:b]
+        m = falling[i, a:b] if layer + 1 < layers else x
+        link[layer, 0], link[layer, 2], pull = apart(y, x, q, m, w, up[i, a:b])
+        force[layer - 1, 0] = heat[layer] * pull
+        if count > 1:
+            risen = products[last, i, a:b]
+            link[layer, 1], link[layer, 3], pull = apart(y, x, q, m, w, risen)
+            force[layer - 1, 1] = heat[layer] * pull
     return least_energy(own, link, force, heat, work, found)
 
 
@@ -218,13 +225,17 @@ def advance(  # type: ignore[no-untyped-def]
         if done[i]:
             continue
         image, before, own = images[slot, i], state[i], ledger[i]
+        earlier = images[last, i] if own[3] > 0 else before
         change, where = 0.0, 0.0
         for layer in range(layers):
             a, b = bounds[layer], bounds[layer + 1]
-            size = floor * math.sqrt(b - a)
-            relative = layer_change(image[a:b], before[a:b], rounding, size)
-            if not relative <= change:
-                change, where = relative, float(layer)
+            if memory and layers > 1:
+                both = bends(image[a:b], before[a:b], earlier[a:b], parts[0][layer])
+            else:
+                both = squares(image[a:b], before[a:b])
+            size = relative(both[0], both[1], rounding, floor * math.sqrt(b - a))
+            if not size <= change:
+                change, where = size, float(layer)
         own[1], own[2] = change, where
         finite = finite and math.isfinite(change)
         done[i] = change <= tol

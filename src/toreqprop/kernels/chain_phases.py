@@ -3,7 +3,8 @@
 A row of an array is a sample with all its layers side by side; layer l has the columns
 ``bounds[l]:bounds[l + 1]``. What comes and goes has every layer in memory of its own, and is given
 by the addresses where the layers begin, so that nothing is copied around a call: ``weights`` are
-matrices (above, below) in rows, ``biases`` those of the same layers.
+matrices (above, below) in rows, ``scales`` what each is multiplied with where it is used, and
+``biases`` those of the same layers.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ SCALED = 8
 
 
 @helper
-def _rise(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
+def _rise(gemm, source, weights, scales, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes up to a layer."""
     a, b, c = bounds[layer - 1], bounds[layer], bounds[layer + 1]
-    product(gemm, source, weights[layer - 1], out, rows, (a, b, c - b, b - a, True))
+    places, scale = (a, b, c - b, b - a, True), scales[layer - 1]
+    product(gemm, source, weights[layer - 1], out, rows, places, scale)
 
 
 @helper
-def _fall(gemm, source, weights, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
+def _fall(gemm, source, weights, scales, bounds, layer, rows, out):  # type: ignore[no-untyped-def]
     """What comes down to a layer."""
     a, b, c = bounds[layer], bounds[layer + 1], bounds[layer + 2]
-    product(gemm, source, weights[layer], out, rows, (b, a, c - b, b - a, False))
+    product(gemm, source, weights[layer], out, rows, (b, a, c - b, b - a, False), scales[layer])
 
 
 @helper
@@ -96,7 +98,7 @@ def _biases(places, bounds, like):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax(  # type: ignore[no-untyped-def]
-    gemm, drive, given, bounds, feedback, memory, constants, max_steps, residuals
+    gemm, drive, given, scales, bounds, feedback, memory, constants, max_steps, residuals
 ):
     """One phase, to ``residuals`` and the memory that is ``given``: addresses of weights and
     biases, of the states that are found, and of those it starts from; without any, from a way up.
@@ -124,7 +126,7 @@ def relax(  # type: ignore[no-untyped-def]
         _side_by_side(start, bounds, batch, state)
     for layer in range(top + 1):
         if layer > 0:
-            _rise(gemm, state, weights, bounds, layer, batch, up)
+            _rise(gemm, state, weights, scales, bounds, layer, batch, up)
         if start.shape[0] == 0:
             settle(up, down, bias, _place(bounds, layer), 0.0, batch, state)
     worst = 0
@@ -141,11 +143,11 @@ def relax(  # type: ignore[no-untyped-def]
         new, rising = images[turn], products[turn]
         for layer in range(top - 1, -1, -1):
             above = falling if layer + 1 < top else state
-            _fall(gemm, above, weights, bounds, layer, rows, down)
+            _fall(gemm, above, weights, scales, bounds, layer, rows, down)
             found = falling if layer else new
             settle(up, down, bias, _place(bounds, layer), feedback, rows, found)
         for layer in range(1, top + 1):
-            _rise(gemm, new, weights, bounds, layer, rows, rising)
+            _rise(gemm, new, weights, scales, bounds, layer, rows, rising)
             share = feedback if layer < top else 0.0
             settle(rising, down, bias, _place(bounds, layer), share, rows, new)
         if top == 0:
@@ -175,8 +177,8 @@ def _report(ledger, rows, residuals):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax_pair(  # type: ignore[no-untyped-def]
-    gemm, drive, given, shares, bounds, feedback, memory, constants, recentred_most, max_steps,
-    residuals, moved,
+    gemm, drive, given, scales, shares, bounds, feedback, memory, constants, recentred_most,
+    max_steps, residuals, moved,
 ):  # fmt: skip
     """Both phases under pushes, each times its share, and their opposites, around the free
     equilibrium. The addresses ``given``: weights and biases, pushes, free states, then what is
@@ -236,7 +238,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
             rows = _packed(done, rows)
         for layer in range(top - 1, -1, -1):
             above = falling if layer + 1 < top else shift
-            _fall(gemm, above, weights, bounds, layer, rows, down)
+            _fall(gemm, above, weights, scales, bounds, layer, rows, down)
             found = falling if layer else fresh
             settle_shift(
                 image, up, down, push, _place(bounds, layer), feedback, pushed[layer], rows,
@@ -255,7 +257,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 worst, passes = _report(ledger, rows, residuals), 1
                 break
         for layer in range(1, top + 1):
-            _rise(gemm, fresh, weights, bounds, layer, rows, rising)
+            _rise(gemm, fresh, weights, scales, bounds, layer, rows, rising)
             share = feedback if layer < top else 0.0
             settle_shift(
                 image, rising, down, push, _place(bounds, layer), share, pushed[layer], rows,
@@ -287,8 +289,9 @@ def relax_pair(  # type: ignore[no-untyped-def]
             if recentred == 1:
                 image = np.empty((batch, total), drive.dtype)
             _recentre(
-                gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
-            )
+                gemm, drive, ledger, middle, weights, scales, bias, bounds, feedback, rows, center,
+                image,
+            )  # fmt: skip
     for layer in range(top + 1):
         moved[layer, 0], moved[layer, 1] = np.sqrt(moved[layer, 0]), np.sqrt(moved[layer, 1])
     return passes, done[:rows].all(), finite, worst, False
@@ -314,7 +317,7 @@ def _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up):  # type: ig
 
 @helper
 def _recentre(  # type: ignore[no-untyped-def]
-    gemm, drive, ledger, middle, weights, bias, bounds, feedback, rows, center, image
+    gemm, drive, ledger, middle, weights, scales, bias, bounds, feedback, rows, center, image
 ):
     """Around the middle of both phases from now on: its image is evaluated."""
     top = bounds.shape[0] - 2
@@ -325,8 +328,8 @@ def _recentre(  # type: ignore[no-untyped-def]
         _copy(drive[int(ledger[i, 0])], up[i, : bounds[1]])
     for layer in range(top + 1):
         if layer > 0:
-            _rise(gemm, center, weights, bounds, layer, rows, up)
+            _rise(gemm, center, weights, scales, bounds, layer, rows, up)
         if layer < top:
-            _fall(gemm, center, weights, bounds, layer, rows, down)
+            _fall(gemm, center, weights, scales, bounds, layer, rows, down)
         share = feedback if layer < top else 0.0
         settle(up, down, bias, _place(bounds, layer), share, rows, image)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from toreqprop.kernels.chain_energy import least_energy
-from toreqprop.kernels.chain_loops import keep, layer_change, part_of
+from toreqprop.kernels.chain_loops import keep, layer_change, part_of, relative
 from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.loops import _pair_image
 from toreqprop.kernels.vectors import dot, links, squares, stiffness
@@ -89,11 +89,11 @@ def balance(  # type: ignore[no-untyped-def]
         for layer in range(layers):
             a, b = bounds[layer], bounds[layer + 1]
             y, x = fresh[i, a:b], shift[i, a:b]
-            change = layer_change(y, x, rounding, 0.0) / slack
+            both = stiffness(y, x, center[i, a:b], own[layer]) if accelerated else squares(y, x)
+            change = relative(both[0], both[1], rounding, 0.0) / slack
             if not change <= worst:
                 worst, where = change, float(layer)
             if accelerated:
-                stiffness(y, x, center[i, a:b], own[layer])
                 if layer > 0 and half:
                     below = bounds[layer - 1]
                     link[layer, 0] = dot(fresh[i, below:a], down[i, below:a])

@@ -1,8 +1,8 @@
 """The kernel compiled by Numba: one pass over memory between two matrix products.
 
-Products stay with PyTorch. Between them one compiled loop adds the drive, applies tanh, measures
-the residual, sets converged samples aside and packs the others, so that the next product only has
-rows that still need it.
+Between products one loop adds the drive, applies tanh, measures the residual, sets converged
+samples aside and packs the others, so that the next product only has rows that still need it. A
+phase is one call.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from toreqprop.checks import unchecked
-from toreqprop.kernels import loops
+from toreqprop.kernels import loop_phases, loops
 from toreqprop.kernels.base import Kernel, status
+from toreqprop.kernels.products import routine
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
-from toreqprop.kernels.vectors import distances
 from toreqprop.solution import Solution
 
 
@@ -44,35 +44,23 @@ class NumbaKernel(Kernel):
         # One allocation: it is faster, and its layout is what `loops.evaluate` expects.
         buffer = drive.new_empty(loops.SLOTS, *drive.shape)
         residual = drive.new_empty(drive.shape[0])
-        packed, work, image, last, product = buffer.unbind()
-        places, measured, driven = buffer.numpy(), residual.numpy(), drive.numpy()
-        constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        index = np.empty(drive.shape[0], np.int64)
-        loops.activate(driven, places[loops.PACKED], index)
-        if start is not None:
-            packed.copy_(start)
-        torch.mm(packed, weight, out=work)
-        rows = drive.shape[0]
-        for steps in range(1, max_steps + 1):
-            rows, lost = loops.evaluate(
-                driven, places, measured, index, rows, constants, steps == max_steps
-            )
-            if record is not None:
-                record.append((_snapshot(image, packed, index, max(rows, 0)),))
-            if rows <= 0 or lost:
-                break
-            if rows == len(drive):
-                torch.mm(packed, weight, out=work)
-            else:
-                torch.mm(packed[:rows], weight, out=work[:rows])
+        history = drive.new_empty(0 if record is None else max_steps, *drive.shape)
+        begin = drive.new_empty(0, drive.shape[1]) if start is None else start.contiguous()
+        steps, good, finite = loop_phases.relax(
+            routine(drive.dtype), weight.contiguous().numpy(), drive.contiguous().numpy(),
+            begin.numpy(), constants(contraction, tol, drive.shape[1], drive.dtype), max_steps,
+            buffer.numpy(), residual.numpy(), history.numpy(),
+        )  # fmt: skip
+        if record is not None:
+            record += [(image,) for image in history[:steps]]
         return unchecked(
             Solution,
-            state=(image,),
+            state=(buffer[loops.IMAGE],),
             steps=steps,
             residual=residual,
-            status=status(rows == 0, not lost),
-            layer=None if rows == 0 else 0,
-            memory=(last, product),
+            status=status(good and finite, finite),
+            layer=None if good and finite else 0,
+            memory=(buffer[loops.LAST_STATE], buffer[loops.LAST_PRODUCT]),
         )
 
     def relax_pair(
@@ -89,52 +77,32 @@ class NumbaKernel(Kernel):
         image: Tensor | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
-        batch = drive.shape[0]
+        batch, driven = drive.shape[0], drive.contiguous().numpy()
         buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
-        places, measured = buffer.numpy(), residual.numpy()
-        pushed, center = push.numpy(), memory[0].numpy()
+        history = drive.new_empty(0 if record is None else 2 * max_steps, *drive.shape)
+        center, product = (t.contiguous().numpy() for t in memory)
         if image is None:
             images = np.empty_like(center)
-            loops.images(drive.numpy(), memory[1].numpy(), images)
+            loops.images(driven, product, images)
         else:
-            images = image.numpy()
-        index, astray = np.empty((2, batch), np.int64)
-        constants = _constants(contraction, tol, drive.shape[1], drive.dtype)
-        middle, half, shift, moved = buffer.unbind()
-        rows, free, drifts = batch, images, None
-        for steps in range(1, max_steps + 1):
-            rows, lost, drifted = loops.evaluate_pair(
-                pushed, strength, center, images, places, measured, index, astray, rows,
-                constants, steps == 1, steps == max_steps,
-            )  # fmt: skip
-            if record is not None:
-                record.append((middle.clone(), half.clone()))
-            if rows <= 0 or lost:
-                break
-            if rows == batch:
-                torch.mm(shift, weight, out=moved)
-            else:
-                torch.mm(shift[:rows], weight, out=moved[:rows])
-            if drifted:
-                if drifts is None:  # the start belongs to the caller
-                    drifts = drive.new_empty(loops.DRIFT_SLOTS, *drive.shape)
-                    drifting = drifts.numpy()
-                    drifting[loops.CENTER], drifting[loops.IMAGES] = center, images
-                    center, images = drifting[loops.CENTER], drifting[loops.IMAGES]
-                loops.gather(places[loops.MIDDLE], astray, drifted, drifting[loops.STRAY])
-                stray, products = drifts[loops.STRAY, :drifted], drifts[loops.STRAY_PRODUCT]
-                torch.mm(stray, weight, out=products[:drifted])
-                loops.recentre(drive.numpy(), drifting, astray, drifted)
-        moves = (distances(places[loops.MIDDLE], free, places[loops.HALF]),)
+            images = image.contiguous().numpy()
+        steps, good, finite, moved, size = loop_phases.relax_pair(
+            routine(drive.dtype), weight.contiguous().numpy(), driven, push.contiguous().numpy(),
+            float(strength), center, images,
+            constants(contraction, tol, drive.shape[1], drive.dtype), max_steps, buffer.numpy(),
+            residual.numpy(), history.numpy(),
+        )  # fmt: skip
+        if record is not None:
+            record += [(history[k], history[k + 1]) for k in range(0, 2 * steps, 2)]
         return unchecked(
             Solution,
-            state=(middle,),
+            state=(buffer[loops.MIDDLE],),
             steps=steps,
             residual=residual,
-            status=status(rows == 0, not lost),
-            shift=(half,),
-            layer=None if rows == 0 else 0,
-            changes=() if image is None else moves,
+            status=status(good and finite, finite),
+            shift=(buffer[loops.HALF],),
+            layer=None if good and finite else 0,
+            changes=() if image is None else ((moved, size),),
         )
 
 
@@ -153,9 +121,7 @@ _LARGEST_ADAPTIVE_BLOCK = (32 << 20) - (64 << 10)
 
 
 @cache
-def _constants(
-    contraction: float | None, tol: float, hidden: int, dtype: torch.dtype
-) -> np.ndarray:
+def constants(contraction: float | None, tol: float, hidden: int, dtype: torch.dtype) -> np.ndarray:
     """Contraction factor, tol, rounding floor, activity floor, slack of a shift, drift."""
     return np.array(
         [
@@ -167,10 +133,3 @@ def _constants(
             DRIFT,
         ]
     )
-
-
-def _snapshot(image: Tensor, packed: Tensor, index: np.ndarray, rows: int) -> Tensor:
-    """Every sample's latest image: of those set aside, and of those still packed."""
-    found = image.clone()
-    found[torch.from_numpy(index[:rows])] = packed[:rows]
-    return found

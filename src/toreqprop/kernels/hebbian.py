@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toreqprop.kernels.compiling import compiled
+from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy
 from toreqprop.kernels.products import matrix_at, numbers_at, outer_product, routine
 
@@ -42,7 +42,7 @@ def stack(
     for below, above in itertools.pairwise(widths):
         found += (x.new_empty(above, below), x.new_empty(above))
     places = np.array([t.data_ptr() for t in (x, *state, *found)], np.int64)
-    _stack(routine(x.dtype), places, np.array(widths), weight.numpy(), np.array(heat))
+    stack_gradients(routine(x.dtype), places, np.array(widths), weight.numpy(), np.array(heat))
     return found
 
 
@@ -52,7 +52,7 @@ def serves(tensors: tuple[Tensor, ...]) -> bool:
 
 
 @compiled
-def _stack(gemm, places, widths, weight, heat):  # type: ignore[no-untyped-def]
+def stack_gradients(gemm, places, widths, weight, heat):  # type: ignore[no-untyped-def]
     """``places``: the input, centers and shifts of the layers, then what is found."""
     layers, rows = heat.shape[0], weight.shape[0]
     own, nothing = np.empty_like(weight), matrix_at(places[0], 0, widths[0], weight)
@@ -72,6 +72,15 @@ def _stack(gemm, places, widths, weight, heat):  # type: ignore[no-untyped-def]
             matrix_at(places[1 + 2 * layers + 2 * layer], above, below, weight),
             numbers_at(places[2 + 2 * layers + 2 * layer], above, weight),
         )
+
+
+@helper
+def add_bias(rows, bias):  # type: ignore[no-untyped-def]
+    """To every row."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for j in range(row.shape[0]):
+            row[j] += bias[j]
 
 
 @compiled

@@ -28,7 +28,8 @@ _ARGUMENTS = 13
 
 
 class Routine(NamedTuple):
-    """``gemm`` of one dtype: its address, and memory for the arguments it takes by reference."""
+    """``gemm`` of one dtype: its address, and memory for the arguments it takes by reference:
+    sizes, the factors of the product and of what was there before, and letters."""
 
     address: int
     sizes: np.ndarray
@@ -48,18 +49,13 @@ def _address(dtype: torch.dtype) -> int:
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
-@cache
-def _constants(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """One and zero; the letters of what is as it is, and of what is transposed."""
-    factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
-    return factors, np.frombuffer(b"NT", np.uint8).copy()
-
-
 def routine(dtype: torch.dtype) -> Routine:
     """The routine for one thread: memory that is written to is not shared."""
     kept = _own.routines
     if dtype not in kept:
-        kept[dtype] = Routine(_address(dtype), np.zeros(6, np.int32), *_constants(dtype))
+        factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
+        letters = np.frombuffer(b"NT", np.uint8).copy()  # as it is, and transposed
+        kept[dtype] = Routine(_address(dtype), np.zeros(6, np.int32), factors, letters)
     return kept[dtype]
 
 
@@ -112,8 +108,8 @@ def matrix_at(address, rows, columns, like):  # type: ignore[no-untyped-def]
 
 
 @helper
-def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-def]
-    """``C ← A·B`` of matrices in rows, at the three addresses ``places``.
+def multiply(gemm, places, sizes, strides, turned, scale=1.0):  # type: ignore[no-untyped-def]
+    """``C ← scale·A·B`` of matrices in rows, at the three addresses ``places``.
 
     ``sizes`` are the rows of C, the length of its sums and its columns; ``strides`` from one row to
     the next of A, B and C as they lie in memory; ``turned`` says of A and B whether what lies there
@@ -124,6 +120,7 @@ def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-d
     rows, inner, columns = sizes
     numbers[0], numbers[1], numbers[2] = columns, rows, inner
     numbers[3], numbers[4], numbers[5] = strides[1], strides[0], strides[2]
+    factors[0] = scale
     first, one, letter = numbers.ctypes.data, factors.ctypes.data, letters.ctypes.data
     # In columns, as the routine counts, it is Cᵀ = Bᵀ·Aᵀ.
     _call(
@@ -137,9 +134,9 @@ def multiply(gemm, places, sizes, strides, turned):  # type: ignore[no-untyped-d
 
 
 @helper
-def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-def]
-    """``out ← left·W`` or ``left·Wᵀ`` of the first ``rows``, W (out, in) in rows at the address
-    ``weight``.
+def product(gemm, left, weight, out, rows, places, scale=1.0):  # type: ignore[no-untyped-def]
+    """``out ← scale·left·W`` or ``scale·left·Wᵀ`` of the first ``rows``, W (out, in) in rows at the
+    address ``weight``.
 
     ``places`` are the first columns of ``left`` and ``out``, the numbers of rows and columns of W,
     and whether W is transposed, which goes up.
@@ -152,7 +149,7 @@ def product(gemm, left, weight, out, rows, places):  # type: ignore[no-untyped-d
         out.ctypes.data + target * out.itemsize,
     )
     strides = left.shape[1], width, out.shape[1]
-    multiply(gemm, start, (rows, inner, outer), strides, (False, rising))
+    multiply(gemm, start, (rows, inner, outer), strides, (False, rising), scale)
 
 
 @helper

@@ -103,53 +103,62 @@ def _peak_step(builder: Any, given: Values, sums: Values) -> Values:
     return [builder.select(builder.fcmp_ordered(">", size, sums[0]), size, sums[0])]
 
 
+def _softened(builder: Any, value: Any) -> tuple[Any, Any]:
+    """The square of a tanh unit's state, and one over its slope."""
+    square, kind = builder.fmul(value, value), value.type
+    stiff = builder.fsub(ir.Constant(kind, [1 + SOFTEST] * LANES), square)
+    return square, builder.fdiv(ir.Constant(kind, [1.0] * LANES), stiff)
+
+
 def _bends_step(builder: Any, given: Values, sums: Values) -> Values:
     y, x, q = given
     g, h = builder.fsub(y, x), builder.fsub(y, q)
-    stiff = builder.fsub(ir.Constant(y.type, [1 + SOFTEST] * LANES), builder.fmul(y, y))
-    bent = builder.fdiv(g, stiff)
-    return [
-        builder.fadd(sums[0], builder.fmul(bent, g)),
-        builder.fadd(sums[1], builder.fmul(bent, h)),
-        builder.fadd(sums[2], builder.fmul(builder.fdiv(h, stiff), h)),
-    ]
-
-
-def _joints_step(builder: Any, given: Values, sums: Values) -> Values:
-    (y, x, q), (wy, wx, wq), m = given[:3], given[3:6], given[6]
-    g, h, e = builder.fsub(y, x), builder.fsub(y, q), builder.fsub(y, m)
-    a, c = builder.fsub(wy, wx), builder.fsub(wy, wq)
-    pairs = ((g, a), (g, c), (h, a), (h, c), (a, e), (c, e))
-    parts = [builder.fmul(*pair) for pair in pairs]
+    square, soft = _softened(builder, y)
+    bent, turned = builder.fmul(g, soft), builder.fmul(h, soft)
+    pairs = ((bent, g), (bent, h), (turned, h), (g, g))
+    parts = [*(builder.fmul(*pair) for pair in pairs), square]
     return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
 
 
 def _stiffness_step(builder: Any, given: Values, sums: Values) -> Values:
     y, x, s = given
-    g = builder.fsub(y, x)
-    stiff = builder.fsub(ir.Constant(y.type, [1 + SOFTEST] * LANES), builder.fmul(s, s))
-    soft = builder.fdiv(ir.Constant(y.type, [1.0] * LANES), stiff)
+    g, (_, soft) = builder.fsub(y, x), _softened(builder, s)
     bent, turned = builder.fmul(y, soft), builder.fmul(g, soft)
-    parts = [builder.fmul(*pair) for pair in ((bent, y), (bent, g), (turned, g))]
-    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
-
-
-def _links_step(builder: Any, given: Values, sums: Values) -> Values:
-    y, x, wy, wx, m = given
-    g, a, e = builder.fsub(y, x), builder.fsub(wy, wx), builder.fsub(y, m)
-    pairs = ((y, wy), (y, a), (g, wy), (g, a), (wy, e), (a, e))
+    pairs = ((bent, y), (bent, g), (turned, g), (g, g), (y, y))
     parts = [builder.fmul(*pair) for pair in pairs]
     return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
+def _apart_step(builder: Any, given: Values, sums: Values) -> Values:
+    # Three sums at once: with six of them registers run out, and it takes twice as long.
+    y, *others, w, v = given
+    a = builder.fsub(w, v)
+    parts = [builder.fmul(builder.fsub(y, other), a) for other in others]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
+def _ties_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, m, w = given
+    ends = (y, builder.fsub(y, x), builder.fsub(y, m))
+    return [
+        builder.fadd(total, builder.fmul(end, w)) for total, end in zip(sums, ends, strict=True)
+    ]
+
+
+def _turns_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, m, w, v = given
+    return _ties_step(builder, (y, x, m, builder.fsub(w, v)), sums)
 
 
 SOFTEST = 1e-5
 """Added to the slope ``1 − y²`` of a saturated neuron, which is zero in float32."""
 
 _whole_product = _sums(1, _product_step)
-_whole_bends = _sums(3, _bends_step)
-_whole_joints = _sums(6, _joints_step)
-_whole_stiffness = _sums(3, _stiffness_step)
-_whole_links = _sums(6, _links_step)
+_whole_bends = _sums(5, _bends_step)
+_whole_apart = _sums(3, _apart_step)
+_whole_stiffness = _sums(5, _stiffness_step)
+_whole_ties = _sums(3, _ties_step)
+_whole_turns = _sums(3, _turns_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
 
@@ -179,54 +188,55 @@ def squares(a, b):  # type: ignore[no-untyped-def]
 
 
 @helper
-def bends(y, x, q):  # type: ignore[no-untyped-def]
-    """``⟨g, g/σ'⟩``, ``⟨g, h/σ'⟩`` and ``⟨h, h/σ'⟩`` of ``g = y − x``, ``h = y − q``, with the
-    slope ``σ' = 1 − y²`` of tanh units."""
+def bends(y, x, q, out):  # type: ignore[no-untyped-def]
+    """To ``out``: ``⟨g, g/σ'⟩``, ``⟨g, h/σ'⟩`` and ``⟨h, h/σ'⟩`` of ``g = y − x``, ``h = y − q``,
+    with the slope ``σ' = 1 − y²`` of tanh units. Returns ``‖g‖²`` and ``‖y‖²``."""
     count = y.shape[0]
     whole = count - count % LANES
-    first, mixed, second = _whole_bends((y, x, q), whole)
+    first, mixed, second, distance, size = _whole_bends((y, x, q), whole)
     for j in range(whole, count):
         g, h = y[j] - x[j], y[j] - q[j]
-        stiff = y.dtype.type(1 + SOFTEST) - y[j] * y[j]
-        first += g / stiff * g
-        mixed += g / stiff * h
-        second += h / stiff * h
-    return float(first), float(mixed), float(second)
+        soft = y.dtype.type(1) / (y.dtype.type(1 + SOFTEST) - y[j] * y[j])
+        first += g * soft * g
+        mixed += g * soft * h
+        second += h * soft * h
+        distance += g * g
+        size += y[j] * y[j]
+    out[0], out[1], out[2] = first, mixed, second
+    return float(distance), float(size)
 
 
 @helper
-def joints(y, x, q, wy, wx, wq, m):  # type: ignore[no-untyped-def]
-    """``⟨g, a⟩``, ``⟨g, c⟩``, ``⟨h, a⟩``, ``⟨h, c⟩``, ``⟨a, e⟩`` and ``⟨c, e⟩`` of ``g = y − x``,
-    ``h = y − q``, ``a = wy − wx``, ``c = wy − wq``, ``e = y − m``."""
+def apart(y, x, q, m, w, v):  # type: ignore[no-untyped-def]
+    """``⟨y − x, a⟩``, ``⟨y − q, a⟩`` and ``⟨y − m, a⟩`` with ``a = w − v``."""
     count = y.shape[0]
     whole = count - count % LANES
-    ga, gc, ha, hc, ae, ce = _whole_joints((y, x, q, wy, wx, wq, m), whole)
+    one, two, three = _whole_apart((y, x, q, m, w, v), whole)
     for j in range(whole, count):
-        g, h, e = y[j] - x[j], y[j] - q[j], y[j] - m[j]
-        a, c = wy[j] - wx[j], wy[j] - wq[j]
-        ga += g * a
-        gc += g * c
-        ha += h * a
-        hc += h * c
-        ae += a * e
-        ce += c * e
-    return float(ga), float(gc), float(ha), float(hc), float(ae), float(ce)
+        a = w[j] - v[j]
+        one += (y[j] - x[j]) * a
+        two += (y[j] - q[j]) * a
+        three += (y[j] - m[j]) * a
+    return float(one), float(two), float(three)
 
 
 @helper
 def stiffness(y, x, s, out):  # type: ignore[no-untyped-def]
     """To ``out``: ``⟨y, y/σ'⟩``, ``⟨y, g/σ'⟩`` and ``⟨g, g/σ'⟩`` of ``g = y − x``, with the slope
-    ``σ' = 1 − s²`` of tanh units at s."""
+    ``σ' = 1 − s²`` of tanh units at s. Returns ``‖g‖²`` and ``‖y‖²``."""
     count = y.shape[0]
     whole = count - count % LANES
-    first, mixed, second = _whole_stiffness((y, x, s), whole)
+    first, mixed, second, distance, size = _whole_stiffness((y, x, s), whole)
     for j in range(whole, count):
         g = y[j] - x[j]
-        stiff = y.dtype.type(1 + SOFTEST) - s[j] * s[j]
-        first += y[j] / stiff * y[j]
-        mixed += y[j] / stiff * g
-        second += g / stiff * g
+        soft = y.dtype.type(1) / (y.dtype.type(1 + SOFTEST) - s[j] * s[j])
+        first += y[j] * soft * y[j]
+        mixed += y[j] * soft * g
+        second += g * soft * g
+        distance += g * g
+        size += y[j] * y[j]
     out[0], out[1], out[2] = first, mixed, second
+    return float(distance), float(size)
 
 
 @helper
@@ -235,16 +245,17 @@ def links(y, x, wy, wx, m, out):  # type: ignore[no-untyped-def]
     ``g = y − x``, ``a = wy − wx``, ``e = y − m``."""
     count = y.shape[0]
     whole = count - count % LANES
-    yw, ya, gw, ga, we, ae = _whole_links((y, x, wy, wx, m), whole)
+    yw, gw, ew = _whole_ties((y, x, m, wy), whole)
+    ya, ga, ea = _whole_turns((y, x, m, wy, wx), whole)
     for j in range(whole, count):
         g, a, e = y[j] - x[j], wy[j] - wx[j], y[j] - m[j]
         yw += y[j] * wy[j]
         ya += y[j] * a
         gw += g * wy[j]
         ga += g * a
-        we += wy[j] * e
-        ae += a * e
-    out[0], out[1], out[2], out[3], out[4], out[5] = yw, ya, gw, ga, we, ae
+        ew += wy[j] * e
+        ea += a * e
+    out[0], out[1], out[2], out[3], out[4], out[5] = yw, ya, gw, ga, ew, ea
 
 
 @compiled

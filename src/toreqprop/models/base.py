@@ -7,7 +7,7 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -25,6 +25,7 @@ from toreqprop.errors import (
 )
 from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.kernels import get_kernel
+from toreqprop.models.compiled_step import compiled_step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, FixedPoint, Hook, Solver, Trace
 from toreqprop.tracing import full_precision, is_autocast, is_finite, is_traced
@@ -82,6 +83,11 @@ class EquilibriumModel(nn.Module, ABC):
     @abstractmethod
     def system_parameters(self) -> Params:
         """The effective (symmetrised, normalised) parameters of the field, with their graph."""
+
+    def matrices(self) -> Sequence[nn.Module] | None:
+        """The layers whose weights and biases, in turn, are `system_parameters`, where that is all
+        there is to them; None elsewhere. With them `compiled_step` may take over."""
+        return None
 
     def field_input(self, x: Tensor) -> Tensor:
         """What the field is given for a batch ``x``, with its graph: ``x``, unless embedded."""
@@ -237,6 +243,10 @@ class EquilibriumModel(nn.Module, ABC):
             x = x.to(next(self.parameters()).dtype)
         with full_precision(x):
             self.check_input(x)
+            if start is None and trace is None:
+                found = compiled_step(self, x)
+                if found is not None:
+                    return found
             if trace is not None:
                 checks.instance("trace", trace, Trace, "use Trace()")
             settings = checks.unchecked(

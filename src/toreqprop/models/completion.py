@@ -50,7 +50,9 @@ class CompletionNetwork(EquilibriumModel):
             is weak: the nearer to one the norm is, the further a nudge moves what is hidden.
 
     Shapes: input (batch, 2·features), values and then the mask, 1 where a feature is seen and 0
-    where its value does not matter; output (batch, features), the seen ones as given.
+    where its value does not matter; output (batch, features), the seen ones as given. Or
+    (batch, 3·features): a second mask, 0 where the drivers do not see what is seen. Drawn anew for
+    each batch of a training it keeps them from relying on single features.
     """
 
     def __init__(
@@ -110,8 +112,8 @@ class CompletionNetwork(EquilibriumModel):
         return self.field.activation
 
     def field_input(self, x: Tensor) -> Tensor:
-        values, mask = x.chunk(2, 1)
-        return torch.cat([self.scale * values * mask, mask], 1)
+        values, masks = x[:, : self.features], x[:, self.features :]
+        return torch.cat([self.scale * values * masks[:, : self.features], masks], 1)
 
     def system_parameters(self) -> Params:
         joint, bias = weights_and_biases([self.couplings])
@@ -125,11 +127,12 @@ class CompletionNetwork(EquilibriumModel):
         return state[0] / self.scale
 
     def check_input(self, x: Tensor) -> None:
-        check_batch(x, 2 * self.features, self.offset.dtype)
+        several = 3 if x.ndim == 2 and x.shape[1] == 3 * self.features else 2
+        check_batch(x, several * self.features, self.offset.dtype)
         mask = x[:, self.features :]
         if not is_traced() and bool(((mask != 0) & (mask != 1)).any()):
             raise InvalidInputError(
-                f"The last {self.features} numbers of a sample say what is seen, 1 or 0: use "
+                f"After its {self.features} values a sample says what is seen, 1 or 0: use "
                 "torch.cat([values, mask], 1)."
             )
 

@@ -160,6 +160,10 @@ class HopfieldMLP(EquilibriumModel):
     def system_parameters(self) -> Params:
         return tuple(weights_and_biases(self.layers))
 
+    def matrices(self) -> Sequence[nn.Module]:
+        layers: Any = self._modules["layers"]  # asking the list itself takes ten times as long
+        return tuple(layers._modules.values())
+
     def readout_from(self, state: State) -> Tensor:
         readout: nn.Linear | None = self.readout  # a module takes its time to give a part of it
         if readout is None:

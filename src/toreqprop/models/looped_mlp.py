@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -110,6 +111,10 @@ class LoopedMLP(EquilibriumModel):
 
     def system_parameters(self) -> Params:
         return (*weight_and_bias(self.input), self.recurrent.weight)
+
+    def matrices(self) -> Sequence[nn.Module]:
+        parts: Any = self._modules
+        return parts["input"], parts["recurrent"]
 
     def readout_from(self, state: State) -> Tensor:
         return read_out(self.readout, state[0], self.gain)

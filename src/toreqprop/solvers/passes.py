@@ -4,8 +4,7 @@ From an upward pass on, a pass goes down and up again and needs every coupling o
 direction: what the last way up found is still right on the way down. After a way up the top's own
 equation holds, so that what the way down changes is the residual, and a relaxation ends there.
 It is the residual of the state that the way down began at: what is returned is half a pass further,
-and its top has not seen that yet, which under max pooling can be a few tolerances. Samples that
-have settled leave the batch.
+and with a memory its top is brought up once more. Samples that have settled leave the batch.
 
 Of two nudged phases the shift alone is relaxed, around the free equilibrium, top first. What ends
 it is the shift's residual in the network's own nonlinear equations. How far the finite nudge moved
@@ -112,12 +111,12 @@ class Passes:
                 self._rise(work, layer)
                 self._settle(work, layer)
         found, count = kept.finish(work), self.top + 1
-        passed = kept.watch.steps - (start is not None)
-        if self.going_on and passed > 1 and not any(ways.trails for ways in self.ways):
-            # Of what lower layers were moved on by, the top is not the image yet: it is what a
-            # loss looks at, and one product takes most of its error away.
-            rising, _ = self.ways[-1].rise(found[self.top - 1])
+        if self.going_on:
+            # Of what the last way down changed, the top is not the image yet: it is what a loss
+            # looks at, and one product takes most of its error away.
+            rising, trail = self.ways[-1].rise(found[self.top - 1])
             found[count + self.top], found[self.top] = self.steps[-1].settle(rising, None)
+            found[len(found) - len(trail) :] = trail
         return kept.solution(self._outside(found[:count]), memory=tuple(found[count:]))
 
     def relax_pair(

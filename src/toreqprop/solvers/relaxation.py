@@ -116,7 +116,7 @@ def relax_pair(
         if own is not None:
             phases = (*own.state, *own.shift)
             own = own.but(bound=lambda: both.error_bound(phases))
-            return _checked(own, both, free, solver.tol)
+            return checked(own, both, free, solver.tol)
     chosen = _serving(named, system, solver) if trace is None and len(memory) == 2 else None
     constant = None if chosen is None else _constant_push(nudge)
     if chosen is not None and constant is not None:
@@ -139,7 +139,7 @@ def relax_pair(
         found = solver.solve(both, both.start(begin), trace=trace)
         count = len(free)
         found = found.but(state=found.state[:count], shift=found.state[count:])
-    return _checked(found, both, free, solver.tol)
+    return checked(found, both, free, solver.tol)
 
 
 def _check(system: System, solver: Solver, trace: Trace | None) -> None:
@@ -198,7 +198,7 @@ def _specialist(kernel: Kernel | None, system: System, solver: Solver) -> Specia
 def _chain(kernel: Kernel | None, system: System, solver: Solver) -> Chain | None:
     """The stack as compiled code takes it, where it serves: dense tanh layers, passes down and up,
     the CPU."""
-    memory, field = _memory_of_passes(solver), system.field
+    memory, field = memory_of_passes(solver), system.field
     if memory is None:
         return None
     if kernel is None or not compiled_available() or type(field) is not StackEnergy:
@@ -227,13 +227,13 @@ def _chain_class() -> type[Chain]:
 def _passes(kernel: Kernel | None, system: System, solver: Solver) -> Passes | None:
     """The stack as passes take it, where the solver is passes and they serve it: with a memory all
     but matrices, which have compiled code, and whose general path is its reference."""
-    memory, field = _memory_of_passes(solver), system.field
+    memory, field = memory_of_passes(solver), system.field
     if memory is None or not isinstance(field, StackEnergy) or (memory and field.of_matrices):
         return None
     return Passes.of(system, kernel is not None, memory > 0)
 
 
-def _memory_of_passes(solver: Solver) -> int | None:
+def memory_of_passes(solver: Solver) -> int | None:
     """How many earlier passes the solver looks at, two at most; None where it makes none."""
     if type(solver) is FixedPoint:
         return None
@@ -317,7 +317,7 @@ def _constant_push(nudge: Opposed) -> tuple[Tensor, float, float] | None:
     return nudge.up.direction[0], 0.5 * (one + two), 0.5 * (one - two)
 
 
-def _checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
+def checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solution:
     """The solution, with what is wrong with its shift as a status."""
     if found.status is not Status.CONVERGED:
         return found

@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toreqprop.bench.hardware.faults import Fault
-from toreqprop.bench.hardware.methods import Method, Recipe, final_split, run, validation_split
+from toreqprop.bench.hardware.methods import (
+    Method,
+    Recipe,
+    final_split,
+    run,
+    validation_split,
+    wide_split,
+)
 from toreqprop.evidence.job import Job, Record
 from toreqprop.tasks.files import COLLECTIONS
 
@@ -25,7 +32,7 @@ class Cell(Job):
     """A method trained for one chip and measured on it.
 
     ``held_out``: a trial of the search, measured on held-out training data and on another chip
-    than any result.
+    than any result; ``wide``: on more of them.
     """
 
     fault: Fault
@@ -33,11 +40,13 @@ class Cell(Job):
     recipe: Recipe
     seed: int
     held_out: bool = False
+    wide: bool = False
 
     @property
     def label(self) -> str:
         rate, epochs, feedback = self.recipe.tuned
-        tried = f"trial-{rate:g}-{epochs}" if self.held_out else ""
+        kind = "wide-trial" if self.wide else "trial"
+        tried = f"{kind}-{rate:g}-{epochs}" if self.held_out else ""
         if self.held_out and feedback != 1:
             tried += f"-feedback-{feedback:g}"
         words = [self.recipe.task, self.fault.name, self.method, tried, str(self.seed)]
@@ -66,18 +75,20 @@ class Cell(Job):
             "recipe": asdict(self.recipe),
             "seed": self.seed,
             "held_out": self.held_out,
+            "wide": self.wide,
             "data": {file.name: file.sha256 for file in files},
         }
 
     def perform(self, report: Callable[[Any], None]) -> Record:
         started = time.process_time()
         kind = "backprop" if "backprop" in self.method else "EP"
+        held_out = wide_split if self.wide else validation_split
         found = run(
             self.method,
             self.fault.chip(self.seed + (OTHER_CHIPS if self.held_out else 0)),
             {kind: self.recipe},
             self.seed,
-            validation_split if self.held_out else final_split,
+            held_out if self.held_out else final_split,
             {"swap": self.fault.swap},
         )
         spent = round(time.process_time() - started, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -34,6 +35,12 @@ WITHIN: dict[str, dict[str, float]] = {
     },
 }
 """Points by which learning in place may be worse than without the fault."""
+
+POWER = 0.9
+"""With which a claim is to be shown, where the number of chips is set by held-out differences."""
+
+LEFT = 4
+"""Claims by which Holm divides at most then: the three of a fault, and one that does not hold."""
 
 Scores = Mapping[str, Mapping[int, float]]
 """By method, the accuracy of every seed under one fault."""
@@ -73,6 +80,18 @@ class Claim:
         if gap.low > self.bound and adjusted is not None and adjusted < SIGNIFICANCE:
             return "PASS"
         return "FAIL" if gap.high < self.bound else "NOT SHOWN"
+
+
+def chips_needed(expected: Summary) -> int | None:
+    """How many chips show a difference of this mean and deviation, one sided, with `POWER`."""
+    if not expected.sd or expected.mean <= 0:
+        return None
+    from statsmodels.stats.power import TTestPower
+
+    found = TTestPower().solve_power(
+        expected.mean / expected.sd, alpha=SIGNIFICANCE / LEFT, power=POWER, alternative="larger"
+    )
+    return math.ceil(found)
 
 
 def claims(task: str, found: Mapping[str, Scores]) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ def kept_records(found: Report, plan: Plan, cells: Iterable[Cell]) -> dict[Cell,
             t["learning_rate"],
             t["epochs"],
             t.get("feedback", usual),
+            t.get("wide", False),
             seed,
         ): a
         for t in found["search"]
@@ -45,7 +46,7 @@ def kept_records(found: Report, plan: Plan, cells: Iterable[Cell]) -> dict[Cell,
         if row is None or row["device"] != str(cell.fault.device):
             continue
         if cell.held_out:
-            accuracy = trials.get((cell.fault.name, method, *tuned, cell.seed))
+            accuracy = trials.get((cell.fault.name, method, *tuned, cell.wide, cell.seed))
         else:
             same = (*row["settings"].get(method, ()), usual)[:3] == tuned
             accuracy = row["accuracies"].get(method, {}).get(str(cell.seed)) if same else None

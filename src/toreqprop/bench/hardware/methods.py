@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,9 @@ ANOTHER_DRAW = 5000
 """Added to a seed: the draw of images on which recipes are chosen, where there are more than those
 a seed trains on. A thousand held out of five thousand told settings apart by no less than 0.7
 points, and left fewer to learn from."""
+
+WIDE = 20_000
+"""Images of a wide held-out set: of some 4,500 their draw alone moves a difference by tenths."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +142,20 @@ def validation_split(task: str, seed: int) -> Split:
     return Split(whole.x[used], whole.y[used], whole.x[held], whole.y[held])
 
 
-def _not_drawn(task: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Training images of another draw that are not among this seed's, in this seed's scale."""
-    data, other = (get(task).load(s, False) for s in (seed, seed + ANOTHER_DRAW))
+@lru_cache(4)
+def wide_split(task: str, seed: int) -> Split:
+    """The same with `WIDE` images of all that a seed did not draw, where it draws a part."""
+    if task not in COLLECTIONS:
+        return validation_split(task, seed)
+    whole = final_split(task, seed)
+    x, y = _not_drawn(task, seed, full=True)
+    few = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:WIDE]
+    return Split(whole.x, whole.y, x[few], y[few])
+
+
+def _not_drawn(task: str, seed: int, *, full: bool = False) -> tuple[Tensor, Tensor]:
+    """Training images of another draw, or of all, that are not among this seed's, in its scale."""
+    data, other = get(task).load(seed, False), get(task).load(seed + ANOTHER_DRAW, full)
     raw = other.standardiser.invert(other.train_x)
     own = {row.tobytes() for row in _pixels(data.standardiser.invert(data.train_x))}
     new = np.array([row.tobytes() not in own for row in _pixels(raw)])

@@ -92,23 +92,66 @@ def _tuned(settings: list[float], recipe: Report) -> str:
 def second_lines(found: Report) -> list[str]:
     """The second search in Markdown: held-out accuracies by settings, seed by seed against those
     that the first search found."""
+    later = {(g["fault"], g["method"]): tuned(g["first"]) for g in found.get("third", ())}
+    return _gain_lines(found, found["second"], later)
+
+
+def third_lines(found: Report) -> list[str]:
+    """The third search in Markdown: means of its first round, then the challenger of every method
+    against what was in force, on fresh seeds."""
+    recipe = found["recipe"]
+    by_method: dict[str, dict[str, float]] = {}
+    for heat in found["heats"]:
+        by_method.setdefault(heat["method"], {})[_tuned(tuned(heat), recipe)] = heat["mean"]
+    names = sorted({name for means in by_method.values() for name in means})
+    lines = ["| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for method, means in by_method.items():
+        cells = [f"{means[name]:.2f}" if name in means else "–" for name in names]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    seeds = ", ".join(sorted({str(heat["seeds"]) for heat in found["heats"]}))
+    return [
+        *lines, "", f"Held-out accuracy, means over {seeds} seeds.",
+        "", *_gain_lines(found, found["third"], {}),
+    ]  # fmt: skip
+
+
+def power_lines(found: Report) -> list[str]:
+    """What held-out data say of the differences to be tested, and the chips they take."""
+    lines = ["| fault | rival | held-out difference, points | deviation | chips asked |"]
+    lines.append("|---|---|---|---|---|")
+    for p in found["power"]:
+        words = p["fault"], p["rival"], gap_text(p["gap"]), f"{p['gap']['sd']:.2f}"
+        lines.append("| " + " | ".join(words) + f" | {p['chips'] or '–'} |")
+    return lines
+
+
+def _gain_lines(
+    found: Report, gains: list[Report], later: dict[tuple[str, str], list[float]]
+) -> list[str]:
+    """What settings gained over others; ``later``, what was in force before the next search."""
     lines = [
         "| fault | method | from | to | held out | gain | taken |",
         "|---|---|---|---|---|---|---|",
     ]
     rows, recipe = {row["fault"]: row["settings"] for row in found["rows"]}, found["recipe"]
-    for second in found["second"]:
-        start, end = ([s[name] for name in TUNED] for s in (second["first"], second["tried"]))
-        taken = rows[second["fault"]].get(second["method"]) == end
-        words = second["fault"], second["method"], _tuned(start, recipe), _tuned(end, recipe)
-        held = "{:.2f}, {:.2f}".format(*second["held_out"])
-        gain = gap_text(second["gain"])
+    for each in gains:
+        key = fault, method = each["fault"], each["method"]
+        start, end = tuned(each["first"]), tuned(each["tried"])
+        taken = later.get(key, rows[fault].get(method)) == end
+        words = fault, method, _tuned(start, recipe), _tuned(end, recipe)
+        held = "{:.2f}, {:.2f}".format(*each["held_out"])
+        gain = gap_text(each["gain"])
         lines.append(f"| {' | '.join(words)} | {held} | {gain} | {'yes' if taken else 'no'} |")
     return lines
 
 
 TUNED = "learning_rate", "epochs", "feedback"
 """Settings that a search may change."""
+
+
+def tuned(recipe: Report) -> list[float]:
+    """Those of a recipe."""
+    return [recipe[name] for name in TUNED]
 
 
 def rounding_lines(found: Report) -> list[str]:

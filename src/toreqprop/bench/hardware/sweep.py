@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from toreqprop.bench.hardware.cell import Cell
-from toreqprop.bench.hardware.claims import claims
+from toreqprop.bench.hardware.claims import chips_needed, claims
 from toreqprop.bench.hardware.faults import FAULTS, MAP, MAP_BITS, MAP_NOISE, Fault
 from toreqprop.bench.hardware.kept import kept_records
 from toreqprop.bench.hardware.methods import (
@@ -23,7 +23,18 @@ from toreqprop.bench.hardware.methods import (
     Method,
     final_split,
 )
-from toreqprop.bench.hardware.plan import Chosen, Gain, Plan, choose, gains, refine, settings_of
+from toreqprop.bench.hardware.plan import (
+    Chosen,
+    Gain,
+    Plan,
+    challengers,
+    choose,
+    expected,
+    gains,
+    refine,
+    settings_of,
+)
+from toreqprop.bench.hardware.report import TUNED
 from toreqprop.errors import DataUnavailableError, LostWorkError
 from toreqprop.evidence import Listener, Outcome, Record, Store, provenance, run_jobs
 from toreqprop.evidence.statistics import summarise
@@ -80,15 +91,29 @@ def run_sweep(
     _whole(refined)
     tried = gains(chosen, refined.records)
     chosen = refine(chosen, tried)
+    heats = plan.heats(chosen)
+    entered = done(heats)
+    _whole(entered)
+    finals = plan.finals(chosen, challengers(chosen, entered.records))
+    finished = done(finals)
+    _whole(finished)
+    last = gains(chosen, finished.records)
+    chosen = refine(chosen, last)
+    asked = [
+        {"fault": fault, "rival": rival, "gap": asdict(gap), "chips": chips_needed(gap)}
+        for (fault, rival), gap in expected(chosen, finished.records).items()
+    ]
     cells = done(plan.cells(chosen))
-    trials = searched.records | refined.records
+    searches = searched, refined, entered, finished
+    trials = {cell: r for search in searches for cell, r in search.records.items()}
     made = provenance(command(plan), started)
     jobs = processes if executor is None else "elsewhere"
-    reused = searched.reused + refined.reused + cells.reused
+    reused = sum(search.reused for search in searches) + cells.reused
     made["timing"] |= {"jobs": jobs, "reused_cells": reused}
-    made["missing_trials"] = len({*first, *second}) - len(trials)
+    made["heats"], made["power"] = _means(entered.records), asked
+    made["missing_trials"] = len({*first, *second, *heats, *finals}) - len(trials)
     made["missing_cells"] = plan.size - len(cells.records)
-    return sweep_report(plan, trials, cells.records, chosen, tried, made)
+    return sweep_report(plan, trials, cells.records, chosen, (tried, last), made)
 
 
 def _whole(outcome: Outcome[Cell]) -> None:
@@ -104,7 +129,7 @@ def sweep_report(
     trials: dict[Cell, Record],
     cells: dict[Cell, Record],
     chosen: Chosen,
-    tried: list[Gain],
+    tried: tuple[list[Gain], list[Gain]],
     made: Report,
 ) -> Report:
     """Rows by fault, claims with verdicts, the search, and the key of every cell."""
@@ -122,7 +147,8 @@ def sweep_report(
         "claims": claims(plan.base.task, accuracies),
         "not_run": {c.label: r["not_run"] for c, r in cells.items() if "not_run" in r},
         "search": _searched(trials),
-        "second": [asdict(gain) for gain in tried],
+        "second": [asdict(gain) for gain in tried[0]],
+        "third": [asdict(gain) for gain in tried[1]],
         "keys": {c.label: r.get("key", c.key) for c, r in (trials | done).items()},
         "commits": {c.label: r.get("commit", made["commit"]) for c, r in (trials | done).items()},
     }
@@ -175,9 +201,9 @@ def _row(
 
 def _searched(trials: Mapping[Cell, Record]) -> list[Report]:
     """Every trial, by fault, method and recipe."""
-    found: dict[tuple[str, str, float, int, float], dict[int, float]] = {}
+    found: dict[tuple[str, str, float, int, float, bool], dict[int, float]] = {}
     for cell, record in trials.items():
-        key = (cell.fault.name, cell.method, *cell.recipe.tuned)
+        key = (cell.fault.name, cell.method, *cell.recipe.tuned, cell.wide)
         found.setdefault(key, {})[cell.seed] = record["accuracy"]
     return [
         {
@@ -186,11 +212,21 @@ def _searched(trials: Mapping[Cell, Record]) -> list[Report]:
             "learning_rate": rate,
             "epochs": epochs,
             "feedback": feedback,
+            **({"wide": True} if wide else {}),
             "seeds": list(scores),
             "held_out": list(scores.values()),
         }
-        for (fault, method, rate, epochs, feedback), scores in found.items()
+        for (fault, method, rate, epochs, feedback, wide), scores in found.items()
     ]
+
+
+def _means(trials: Mapping[Cell, Record]) -> list[Report]:
+    """The same trials as means over their seeds."""
+    return [
+        {**{n: t[n] for n in ("fault", "method", *TUNED)}, "mean": fmean(t["held_out"]),
+         "seeds": len(t["seeds"])}
+        for t in _searched(trials)
+    ]  # fmt: skip
 
 
 def command(plan: Plan) -> str:

@@ -11,6 +11,8 @@ from torch import Tensor
 from toreqprop.kernels import ball
 from toreqprop.kernels.chain import Chain
 from toreqprop.kernels.compiled import NumbaKernel
+from toreqprop.models.loop_step import LoopStep
+from toreqprop.models.stack_step import StackStep
 from toreqprop.solution import Pushes, Solution
 from toreqprop.solvers import relaxation
 from toreqprop.verify.mutations.mutation import Mutation, swapped, together
@@ -91,7 +93,30 @@ def _not_transposed(right: Any) -> Any:
     return gradient
 
 
+def _of_gradients(place: int, factor: float) -> Any:
+    """One of those that a compiled step finds, times a factor."""
+
+    def change(right: Any) -> Any:
+        def nudged(*given: Any) -> Any:
+            solution, gradients, due = right(*given)
+            if solution is not None:
+                gradients[place].mul_(factor)
+            return solution, gradients, due
+
+        return nudged
+
+    return change
+
+
 MUTATIONS = (
+    Mutation(
+        "compiled step's upper matrix x0.7", AREA, "one call finds a gradient that is too short",
+        67, swapped(StackStep, "nudged", _of_gradients(2, 0.7), in_step=True),
+    ),
+    Mutation(
+        "compiled step's recurrence the wrong way", AREA, "a gradient has the wrong sign",
+        67, swapped(LoopStep, "nudged", _of_gradients(2, -1.0), in_step=True),
+    ),
     Mutation(
         "nudge's sign in the kernel", AREA, "compiled nudged phases are pushed the wrong way", 22,
         swapped(NumbaKernel, "relax_pair", _pair(lambda w, d, p: (w, d, -p))),

@@ -27,12 +27,21 @@ class Mutation:
     plant: Plant
 
 
-def swapped(owner: Any, name: str, change: Callable[[Any], Any]) -> Plant:
-    """Within the context, ``owner.name`` is ``change(what it was)``."""
+def swapped(owner: Any, name: str, change: Callable[[Any], Any], *, in_step: bool = False) -> Plant:
+    """Within the context, ``owner.name`` is ``change(what it was)``.
+
+    Everything then takes the general path, whose parts these are, unless the fault is ``in_step``:
+    in the compiled step, which would pass most of them by.
+    """
 
     def plant() -> AbstractContextManager[Any]:
-        kept = getattr_static(owner, name)
-        return patch.object(owner, name, change(kept))
+        from toreqprop.models import base
+
+        stack = ExitStack()
+        stack.enter_context(patch.object(owner, name, change(getattr_static(owner, name))))
+        if not in_step:
+            stack.enter_context(patch.object(base, "compiled_step", lambda *given: None))
+        return stack
 
     return plant
 

@@ -91,7 +91,7 @@ MUTATIONS = (
         "status always converged", AREA, "every relaxation says that it reached its tolerance", 68,
         together(
             swapped(base, "iterate", _content),
-            swapped(relaxation, "_checked", _content),
+            swapped(relaxation, "checked", _content),
             swapped(compiled, "status", lambda right: lambda good, finite: Status.CONVERGED),
             swapped(chain, "status", lambda right: lambda good, finite: Status.CONVERGED),
         ),

@@ -1,0 +1,114 @@
+"""A training step of a stack of dense layers in two compiled calls: what `chain_phases`, `balls`,
+`loops` and `hebbian` do one after the other, without Python between them.
+
+Everything is given by addresses; `models.compiled_step` has them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toreqprop.kernels.balls import LARGEST, SMALLEST, into_balls, out_of_balls
+from toreqprop.kernels.chain_phases import relax, relax_pair
+from toreqprop.kernels.compiling import compiled, helper
+from toreqprop.kernels.hebbian import add_bias, stack_gradients
+from toreqprop.kernels.loops import normalise
+from toreqprop.kernels.products import matrix_at, multiply, numbers_at
+
+
+@helper
+def _scales(found, inside, layers):  # type: ignore[no-untyped-def]
+    """What the weights between layers are multiplied with: nothing is written into a ball."""
+    scales = np.ones(layers - 1)
+    for k in range(inside.shape[0]):
+        scales[inside[k] - 1] = found[k, 1]
+    return scales
+
+
+@compiled
+def forward(  # type: ignore[no-untyped-def]
+    gemm, given, balls, inside, widths, bounds, shapes, radii, cold, feedback, memory, constants,
+    max_steps, found, residuals,
+):  # fmt: skip
+    """Weights into their balls, the drive, and the free phase.
+
+    ``given``: addresses of the input, of all matrices, of all biases, of the drive and of the
+    states, a layer after the other. ``balls`` are the places of `into_balls`, ``inside`` the layers
+    they belong to. Returns what `relax` does; no pass at all where a weight is too large, or too
+    small, for a factor at its products.
+    """
+    layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
+    if balls.shape[0]:
+        into_balls(gemm, balls, shapes, radii, cold, found)
+        for k in range(balls.shape[0]):
+            if not SMALLEST < found[k, 0] < LARGEST:  # or a NaN
+                return 0, False, False, 0
+    weights, biases = given[1 : 1 + layers], given[1 + layers : 1 + 2 * layers]
+    drive = matrix_at(given[1 + 2 * layers], batch, widths[1], like)
+    places = given[0], weights[0], given[1 + 2 * layers]
+    sizes, strides = (batch, widths[0], widths[1]), (widths[0], widths[0], widths[1])
+    multiply(gemm, places, sizes, strides, (False, True))
+    add_bias(drive, numbers_at(biases[0], widths[1], like))
+    order = np.empty(3 * layers - 2, np.int64)
+    order[: layers - 1] = weights[1:]
+    order[layers - 1 : 2 * layers - 2] = biases[1:]
+    order[2 * layers - 2 :] = given[2 + 2 * layers :]
+    return relax(
+        gemm, drive, order, _scales(found, inside, layers), bounds, feedback, memory, constants,
+        max_steps, residuals,
+    )  # fmt: skip
+
+
+@compiled
+def backward(  # type: ignore[no-untyped-def]
+    gemm, given, balls, inside, widths, bounds, shapes, feedback, memory, constants,
+    recentred_most, max_steps, nudge, found, fresh, every, residuals, moved,
+):  # fmt: skip
+    """Both nudged phases under a cotangent of the top layer, all gradients, and those of the
+    weights behind their balls.
+
+    ``given``: those of `forward`, then the cotangent, memory for its direction, the phases' means
+    and half differences, a layer after the other, and the gradients, matrices and biases in turn.
+    ``nudge``: β, the factor of a gradient, and the largest push. Returns what `relax_pair` does,
+    whether a proof is due, and the largest slope of a sample.
+    """
+    layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
+    top = widths[layers]
+    weights, biases = given[1 : 1 + layers], given[1 + layers : 1 + 2 * layers]
+    drive = matrix_at(given[1 + 2 * layers], batch, widths[1], like)
+    states = given[2 + 2 * layers : 2 + 3 * layers]
+    slope = matrix_at(given[2 + 3 * layers], batch, top, like)
+    # What is given by its address has to be somebody's: arrays of this function end unseen.
+    direction, scale = (
+        matrix_at(given[3 + 3 * layers], batch, top, like),
+        np.empty(batch, like.dtype),
+    )
+    ends = given[4 + 3 * layers : 4 + 5 * layers]
+    largest = normalise(slope, nudge[2], nudge[1], direction, scale)
+    if not nudge[1] * largest <= np.finfo(like.dtype).max:  # or a NaN
+        return 0, False, False, 0, False, False, largest
+    order = np.empty(2 * (layers - 1) + 4 * layers, np.int64)
+    order[: layers - 1] = weights[1:]
+    order[layers - 1 : 2 * layers - 2] = biases[1:]
+    rest = order[2 * layers - 2 :]
+    rest[:layers] = given[3 + 3 * layers]
+    rest[layers : 2 * layers] = states
+    rest[2 * layers :] = ends
+    shares = np.zeros(layers)
+    shares[layers - 1] = nudge[0]
+    passes, good, finite, layer, restless = relax_pair(
+        gemm, drive, order, _scales(found, inside, layers), shares, bounds, feedback, memory,
+        constants, recentred_most, max_steps, residuals, moved,
+    )  # fmt: skip
+    due = False
+    if not restless:
+        places = np.empty(1 + 4 * layers, np.int64)
+        places[0] = given[0]
+        places[1:] = given[4 + 3 * layers :]
+        heat = np.empty(layers)
+        for k in range(layers):
+            heat[k] = -(feedback ** (k + 1 - layers))
+        stack_gradients(gemm, places, widths, scale, heat)
+        if balls.shape[0]:
+            due = out_of_balls(balls, shapes, found, fresh, every, like)
+    return passes, good, finite, layer, restless, due, largest

@@ -1,0 +1,195 @@
+"""A training step in two compiled calls is the general path, only faster."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import toreqprop as teq
+from toreqprop.kernels import compiled_available
+from toreqprop.models import base
+
+pytestmark = pytest.mark.skipif(not compiled_available(), reason="needs Numba")
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "two layers": ([12, 16, 14, 5], {}),
+    "one layer": ([12, 16, 5], {"feedback": 1.0}),
+    "full feedback": ([12, 16, 14, 5], {"feedback": 1.0, "tol": 1e-5}),
+    "near backprop": ([12, 16, 14, 5], {"feedback": 0.1, "tol": 0.1}),
+    "many layers": ([12, 10, 9, 8, 7, 5], {"feedback": 0.5}),
+    "outputs that are neurons": ([12, 16, 14, 5], {"output": "free"}),
+    "no bound": ([12, 16, 14, 5], {"spectral_norm": False}),
+    "looped": ((12, 16, 5), {}),
+    "looped, nearly critical": ((12, 16, 5), {"radius": 0.95, "tol": 1e-5}),
+}
+
+
+def network(case: str, dtype: torch.dtype, scale: float = 1.0) -> teq.EquilibriumModel:
+    torch.manual_seed(0)
+    sizes, options = CASES[case]
+    model: teq.EquilibriumModel
+    if isinstance(sizes, list):
+        model = teq.HopfieldMLP(sizes, **options)
+    else:
+        model = teq.LoopedMLP(*sizes, **options)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(scale)
+    return model.to(dtype)
+
+
+def batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return torch.randn(9, 12, dtype=dtype), torch.randint(0, 5, (9,))
+
+
+def taken(model: teq.EquilibriumModel, x: Tensor) -> bool:
+    """Whether the compiled step serves."""
+    return "_Step" in type(model.equilibrium(x).state[-1].grad_fn).__name__
+
+
+def generally(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(base, "compiled_step", lambda *given: None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("case", list(CASES))
+def test_trains_as_the_general_path_does(
+    case: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights three times as large as drawn: they are scaled into their balls."""
+    one = network(case, dtype, 3.0)
+    two = copy.deepcopy(one)
+    data = [batch(dtype) for _ in range(5)]
+    assert taken(one, data[0][0])
+    for number, model in enumerate((one, two)):
+        if number:
+            generally(monkeypatch)
+            assert not taken(model, data[0][0])
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for x, y in data:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    digits = 1e-4 if dtype == torch.float32 else 1e-12
+    for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True):
+        assert torch.allclose(a, b, rtol=digits, atol=digits)
+    assert one.relaxations == two.relaxations
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_reports_what_the_general_path_does(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the gradient of the input."""
+    x, y = batch(torch.float64)
+    seen: list[Any] = []
+    slopes = []
+    for number in range(2):
+        if number:
+            generally(monkeypatch)
+        model = network(case, torch.float64, 3.0)
+        model.register_relaxation_hook(lambda phase, found: seen.append((phase, found)))
+        given = x.clone().requires_grad_()
+        F.cross_entropy(model(given), y).backward()
+        assert given.grad is not None
+        slopes.append(given.grad)
+    assert torch.allclose(*slopes, rtol=1e-10, atol=1e-14)
+    for (phase, one), (other, two) in zip(seen[:2], seen[2:], strict=True):
+        assert (phase, one.steps, one.status) == (other, two.steps, two.status)
+        assert torch.allclose(one.residual.double(), two.residual.double(), rtol=1e-6)
+        assert torch.allclose(one.error_bound, two.error_bound, rtol=1e-3)
+        for a, b in zip((*one.state, *one.shift), (*two.state, *two.shift), strict=True):
+            assert torch.allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def gradients(model: teq.EquilibriumModel, loss: Tensor) -> list[Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_what_asks_for_more_gets_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A penalty on activity below, a β for which the center has to move, weights beyond squares."""
+    x, y = batch(torch.float64)
+
+    def penalty(model: teq.EquilibriumModel) -> Tensor:
+        state = model.equilibrium(x).state
+        return F.cross_entropy(model.readout_from(state), y) + state[0].square().mean()
+
+    def strong(model: teq.EquilibriumModel) -> Tensor:
+        model.gradient, model.tol = teq.CenteredEP(0.5), 1e-9
+        return F.cross_entropy(model(x), y)
+
+    def huge(model: teq.EquilibriumModel) -> Tensor:
+        part = model.recurrent if case == "looped" else model.layers[1]
+        with torch.no_grad():
+            part.raw.mul_(1e30)  # type: ignore[operator, union-attr]
+        return F.cross_entropy(model(x), y)
+
+    for loss in (penalty, strong, huge):
+        one, two = network(case, torch.float64), network(case, torch.float64)
+        found = gradients(one, loss(one))
+        with monkeypatch.context() as patch:
+            generally(patch)
+            asked = gradients(two, loss(two))
+        for a, b in zip(found, asked, strict=True):
+            assert torch.allclose(a, b, rtol=1e-6, atol=1e-12), loss.__name__
+
+
+def test_a_loss_that_is_not_finite_has_such_gradients() -> None:
+    model = network("two layers", torch.float32)
+    x, y = batch(torch.float32)
+    assert taken(model, x)
+    (F.cross_entropy(model(x), y) * torch.inf).backward()
+    assert all(bool(p.grad.isnan().all()) for p in model.layers.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_certificates_are_of_the_step_itself(case: str) -> None:
+    """A fault of the compiled code alone is refused."""
+    from toreqprop.verify.mutations.kernels import MUTATIONS
+
+    x, y = batch(torch.float32)
+    assert teq.certify(network(case, torch.float32, 3.0), x, y).ok
+    faults = [m for m in MUTATIONS if m.name.startswith("compiled step")]
+    with faults[case == "looped"].plant():
+        assert not teq.certify(network(case, torch.float32, 3.0), x, y).ok
+
+
+def test_everything_unusual_takes_the_general_path() -> None:
+    x, _ = batch(torch.float32)
+    model = network("two layers", torch.float32)
+    assert taken(model, x)
+    model.gradient = teq.OneSidedEP()
+    assert not taken(model, x)
+    model.gradient = teq.CenteredEP(swap=True)
+    assert not taken(model, x)
+    model.gradient = teq.CenteredEP()
+    model.kernel = "torch"
+    assert not taken(model, x)
+    model.kernel = "auto"
+    model.layers[0].weight.requires_grad_(False)  # type: ignore[union-attr, operator]
+    assert not taken(model, x)
+
+    class Doubled(teq.HopfieldMLP):
+        def system_parameters(self) -> tuple[Tensor, ...]:
+            return tuple(2 * p for p in super().system_parameters())
+
+    assert not taken(Doubled([12, 16, 14, 5], spectral_norm=False), x)
+
+
+def test_what_changes_between_steps_is_seen() -> None:
+    """Tolerance, radius and number type: nothing of an earlier step stays."""
+    x, _ = batch(torch.float32)
+    model = network("full feedback", torch.float32, 3.0)
+    before = model.equilibrium(x)
+    model.tol = 1e-2
+    assert model.equilibrium(x).steps < before.steps
+    model.layers[1].constraints[0].radius = 0.1  # type: ignore[union-attr, index]
+    assert model.lipschitz() < 0.2
+    assert not torch.equal(model.equilibrium(x).state[0], before.state[0])
+    assert taken(model.double(), x.double())
