@@ -25,6 +25,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "outputs that are neurons": ([12, 16, 14, 5], {"output": "free"}),
     "no bound": ([12, 16, 14, 5], {"spectral_norm": False}),
     "looped": ((12, 16, 5), {}),
+    "looped, with a gain": ((12, 16, 5), {"gain": 8.0}),
     "looped, nearly critical": ((12, 16, 5), {"radius": 0.95, "tol": 1e-5}),
 }
 
@@ -52,6 +53,11 @@ def taken(model: teq.EquilibriumModel, x: Tensor) -> bool:
     return "_Step" in type(model.equilibrium(x).state[-1].grad_fn).__name__
 
 
+def is_read(model: teq.EquilibriumModel, x: Tensor) -> bool:
+    """Whether the readout is a part of it."""
+    return "_Step" in type(model(x).grad_fn).__name__
+
+
 def generally(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(base, "compiled_step", lambda *given: None)
 
@@ -66,6 +72,7 @@ def test_trains_as_the_general_path_does(
     two = copy.deepcopy(one)
     data = [batch(dtype) for _ in range(5)]
     assert taken(one, data[0][0])
+    assert is_read(copy.deepcopy(one), data[0][0])
     for number, model in enumerate((one, two)):
         if number:
             generally(monkeypatch)
@@ -193,3 +200,30 @@ def test_what_changes_between_steps_is_seen() -> None:
     assert model.lipschitz() < 0.2
     assert not torch.equal(model.equilibrium(x).state[0], before.state[0])
     assert taken(model.double(), x.double())
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_a_readout_that_is_watched_or_frozen_is_called(case: str) -> None:
+    x, y = batch(torch.float32)
+    model = network(case, torch.float32)
+    assert is_read(model, x)
+    readout: Any = model.readout
+    seen: list[Tensor] = []
+    hook = readout.register_forward_hook(lambda layer, given, said: seen.append(said))
+    assert not is_read(model, x)
+    assert len(seen) == 1
+    hook.remove()
+    readout.bias.requires_grad_(False)
+    F.cross_entropy(model(x), y).backward()
+    assert readout.bias.grad is None
+    assert readout.weight.grad is not None
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite_are_refused(case: str, value: float) -> None:
+    """They are found in the drive, which is what an infinite input makes of it too."""
+    x, _ = batch(torch.float32)
+    x[3, 2] = value
+    with pytest.raises(teq.InvalidInputError, match="NaN or infinite"):
+        network(case, torch.float32)(x)

@@ -229,14 +229,12 @@ def test_a_huge_loss_has_a_finite_gradient(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["numba", "torch"])
-@pytest.mark.parametrize(
-    "model", [teq.LoopedMLP(6, 9, 4), teq.HopfieldMLP([6, 9, 8, 4])], ids=["looped", "stack"]
-)
-def test_one_over_beta_does_not_leave_the_range_of_floats(
-    model: teq.EquilibriumModel, kernel: str
-) -> None:
+@pytest.mark.parametrize("kind", ["looped", "stack"])
+def test_one_over_beta_does_not_leave_the_range_of_floats(kind: str, kernel: str) -> None:
     """A loss near the end of float32: times one over β it would be beyond."""
-    model.kernel = kernel
+    torch.manual_seed(0)  # of forty seeds one has a sample whose own gradient is beyond it
+    model = teq.LoopedMLP(6, 9, 4) if kind == "looped" else teq.HopfieldMLP([6, 9, 8, 4])
+    model.kernel = kernel  # type: ignore[assignment]
     x, y = torch.randn(5, 6), torch.tensor([0, 1, 2, 3, 0])
     plain = grads(model, x, y)
     model.zero_grad()

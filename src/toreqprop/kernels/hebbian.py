@@ -11,7 +11,14 @@ from torch import Tensor
 
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy
-from toreqprop.kernels.products import matrix_at, numbers_at, outer_product, routine
+from toreqprop.kernels.products import (
+    matrix_at,
+    multiply,
+    numbers_at,
+    outer_product,
+    routine,
+)
+from toreqprop.kernels.vectors import dot
 
 
 def matrix_and_bias(
@@ -76,11 +83,50 @@ def stack_gradients(gemm, places, widths, weight, heat):  # type: ignore[no-unty
 
 @helper
 def add_bias(rows, bias):  # type: ignore[no-untyped-def]
-    """To every row."""
+    """To every row. Returns whether all numbers are finite."""
+    total = 0.0
     for i in range(rows.shape[0]):
         row = rows[i]
         for j in range(row.shape[0]):
             row[j] += bias[j]
+        total += 0 * dot(row, row)
+    return total == 0
+
+
+@helper
+def read_out(gemm, top, reading, gains):  # type: ignore[no-untyped-def]
+    """``gain·W s + lift·c`` of rows s. ``reading``: addresses of W, c and what is found, and how
+    many numbers that is for a sample; empty where nothing is read. ``gains``: gain and lift."""
+    if reading.shape[0] == 0:
+        return
+    (rows, width), count = top.shape, reading[3]
+    places = top.ctypes.data, reading[0], reading[2]
+    multiply(gemm, places, (rows, width, count), (width, width, count), (False, True), gains[0])
+    out, lift = matrix_at(reading[2], rows, count, top), top.dtype.type(gains[1])
+    bias = numbers_at(reading[1], count, top)
+    for i in range(rows):
+        for j in range(count):
+            out[i, j] += lift * bias[j]
+
+
+@helper
+def read_back(gemm, top, reading, gains, slope):  # type: ignore[no-untyped-def]
+    """The slope of rows s, and the gradients of W and c, under a cotangent of `read_out`.
+    ``reading``: addresses of W, the cotangent, both gradients, and the number of outputs."""
+    if reading.shape[0] == 0:
+        return
+    (rows, width), count = top.shape, reading[4]
+    places = reading[1], reading[0], slope.ctypes.data
+    multiply(gemm, places, (rows, count, width), (count, width, width), (False, False), gains[0])
+    places = reading[1], top.ctypes.data, reading[2]
+    multiply(gemm, places, (count, rows, width), (count, width, width), (True, False), gains[0])
+    given, lift = matrix_at(reading[1], rows, count, top), top.dtype.type(gains[1])
+    bias = numbers_at(reading[3], count, top)
+    for j in range(count):
+        bias[j] = 0
+    for i in range(rows):
+        for j in range(count):
+            bias[j] += lift * given[i, j]
 
 
 @compiled

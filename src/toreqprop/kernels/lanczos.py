@@ -87,7 +87,7 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     n = matrix.shape[0]
     steps = min(steps, n)
     basis = np.empty((steps, n), matrix.dtype)
-    inner = np.zeros((steps, steps))
+    middle, beside = np.zeros(steps), np.zeros(steps)
     basis[0] = start
     count = 1 if _cleared(basis[0], basis, 0) > 0 else 0
     work = np.empty(n, matrix.dtype)
@@ -95,27 +95,82 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
         if count <= k:
             break
         _transposed_product(matrix, basis[k], work)
-        inner[k, k] = dot(work, basis[k])
+        middle[k] = dot(work, basis[k])
         if k + 1 == steps:
             break
         length = _cleared(work, basis, count)
         if length == 0:
             break
         basis[count] = work
-        inner[k, k + 1] = length
-        inner[k + 1, k] = length
+        beside[k] = length
         count += 1
-    if count == 0 or not np.isfinite(inner).all():
+    if count == 0 or not (np.isfinite(middle).all() and np.isfinite(beside).all()):
         left[:] = 0
         right[:] = 0
         return np.nan if count else 0.0
-    values, vectors = np.linalg.eigh(inner[:count, :count])
-    at = 0 if -values[0] > values[count - 1] else count - 1
-    _combined(basis, vectors[:, at], count, right)
-    sign = matrix.dtype.type(-1 if values[at] < 0 else 1)
+    value = _largest(middle[:count], beside[:count])
+    _combined(basis, _its_vector(middle[:count], beside[:count], value), count, right)
+    sign = matrix.dtype.type(-1 if value < 0 else 1)
     for j in range(n):
         left[j] = sign * right[j]
-    return abs(values[at])
+    return abs(value)
+
+
+@helper
+def _above(middle, beside, value):  # type: ignore[no-untyped-def]
+    """How many eigenvalues of a tridiagonal matrix are larger: what Sturm's sequence counts."""
+    count, last = 0, 1.0
+    for k in range(middle.shape[0]):
+        square = beside[k - 1] * beside[k - 1] if k else 0.0
+        last = middle[k] - value - square / last
+        if last == 0:
+            last = 1e-300
+        count += last > 0
+    return count
+
+
+@helper
+def _largest(middle, beside):  # type: ignore[no-untyped-def]
+    """The eigenvalue of largest size of the tridiagonal matrix with this diagonal, and ``beside``
+    next to it: bisection to the last bit, between bounds that circles around the diagonal give."""
+    count, reach = middle.shape[0], 0.0
+    for k in range(count):
+        near = beside[k] if k + 1 < count else 0.0
+        reach = max(reach, abs(middle[k]) + near + (beside[k - 1] if k else 0.0))
+    low, high = 0.0, reach * (1 + 1e-14)
+    # The largest r with an eigenvalue beyond r or below −r.
+    while high - low > 4e-16 * high:
+        half = 0.5 * (low + high)
+        if half <= low or half >= high:
+            break
+        if _above(middle, beside, half) > 0 or _above(middle, beside, -half) < count:
+            low = half
+        else:
+            high = half
+    return high if _above(middle, beside, low) > 0 else -high
+
+
+@helper
+def _its_vector(middle, beside, value):  # type: ignore[no-untyped-def]
+    """The eigenvector, of length one, by inverse iteration with a value next to the eigenvalue."""
+    count = middle.shape[0]
+    vector, shifted = np.ones(count), value * (1 + 1e-13)
+    pivot = np.empty(count)
+    for _ in range(3):
+        for k in range(count):
+            pivot[k] = middle[k] - shifted
+            if k:
+                share = beside[k - 1] / pivot[k - 1]
+                pivot[k] -= share * beside[k - 1]
+                vector[k] -= share * vector[k - 1]
+            if pivot[k] == 0:
+                pivot[k] = 1e-300
+        for k in range(count - 1, -1, -1):
+            behind = beside[k] * vector[k + 1] if k + 1 < count else 0.0
+            vector[k] = (vector[k] - behind) / pivot[k]
+        vector /= np.abs(vector).max()
+        vector /= math.sqrt((vector * vector).sum())
+    return vector
 
 
 @helper

@@ -11,7 +11,7 @@ import numpy as np
 from toreqprop.kernels.balls import LARGEST, SMALLEST, into_balls, out_of_balls
 from toreqprop.kernels.chain_phases import relax, relax_pair
 from toreqprop.kernels.compiling import compiled, helper
-from toreqprop.kernels.hebbian import add_bias, stack_gradients
+from toreqprop.kernels.hebbian import add_bias, read_back, read_out, stack_gradients
 from toreqprop.kernels.loops import normalise
 from toreqprop.kernels.products import matrix_at, multiply, numbers_at
 
@@ -28,14 +28,15 @@ def _scales(found, inside, layers):  # type: ignore[no-untyped-def]
 @compiled
 def forward(  # type: ignore[no-untyped-def]
     gemm, given, balls, inside, widths, bounds, shapes, radii, cold, feedback, memory, constants,
-    max_steps, found, residuals,
+    max_steps, found, residuals, reading, gains,
 ):  # fmt: skip
-    """Weights into their balls, the drive, and the free phase.
+    """Weights into their balls, the drive, the free phase and what is read out of it.
 
     ``given``: addresses of the input, of all matrices, of all biases, of the drive and of the
     states, a layer after the other. ``balls`` are the places of `into_balls`, ``inside`` the layers
-    they belong to. Returns what `relax` does; no pass at all where a weight is too large, or too
-    small, for a factor at its products.
+    they belong to, ``reading`` and ``gains`` those of `read_out`. Returns what `relax` does; no
+    pass at all where a weight is too large, or too small, for a factor at its products, or where
+    the drive is not finite.
     """
     layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
     if balls.shape[0]:
@@ -48,29 +49,33 @@ def forward(  # type: ignore[no-untyped-def]
     places = given[0], weights[0], given[1 + 2 * layers]
     sizes, strides = (batch, widths[0], widths[1]), (widths[0], widths[0], widths[1])
     multiply(gemm, places, sizes, strides, (False, True))
-    add_bias(drive, numbers_at(biases[0], widths[1], like))
+    if not add_bias(drive, numbers_at(biases[0], widths[1], like)):
+        return 0, False, False, 0
     order = np.empty(3 * layers - 2, np.int64)
     order[: layers - 1] = weights[1:]
     order[layers - 1 : 2 * layers - 2] = biases[1:]
     order[2 * layers - 2 :] = given[2 + 2 * layers :]
-    return relax(
+    ended = relax(
         gemm, drive, order, _scales(found, inside, layers), bounds, feedback, memory, constants,
         max_steps, residuals,
     )  # fmt: skip
+    read_out(gemm, matrix_at(given[1 + 3 * layers], batch, widths[layers], like), reading, gains)
+    return ended
 
 
 @compiled
 def backward(  # type: ignore[no-untyped-def]
     gemm, given, balls, inside, widths, bounds, shapes, feedback, memory, constants,
-    recentred_most, max_steps, nudge, found, fresh, every, residuals, moved,
+    recentred_most, max_steps, nudge, found, fresh, every, residuals, moved, reading, gains,
 ):  # fmt: skip
-    """Both nudged phases under a cotangent of the top layer, all gradients, and those of the
-    weights behind their balls.
+    """Both nudged phases under a cotangent of the top layer, or of what is read out of it, all
+    gradients, and those of the weights behind their balls.
 
     ``given``: those of `forward`, then the cotangent, memory for its direction, the phases' means
     and half differences, a layer after the other, and the gradients, matrices and biases in turn.
-    ``nudge``: β, the factor of a gradient, and the largest push. Returns what `relax_pair` does,
-    whether a proof is due, and the largest slope of a sample.
+    ``nudge``: β, the factor of a gradient, and the largest push; ``reading`` and ``gains`` those of
+    `read_back`. Returns what `relax_pair` does, whether a proof is due, and the largest slope of a
+    sample.
     """
     layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
     top = widths[layers]
@@ -78,6 +83,7 @@ def backward(  # type: ignore[no-untyped-def]
     drive = matrix_at(given[1 + 2 * layers], batch, widths[1], like)
     states = given[2 + 2 * layers : 2 + 3 * layers]
     slope = matrix_at(given[2 + 3 * layers], batch, top, like)
+    read_back(gemm, matrix_at(states[layers - 1], batch, top, like), reading, gains, slope)
     # What is given by its address has to be somebody's: arrays of this function end unseen.
     direction, scale = (
         matrix_at(given[3 + 3 * layers], batch, top, like),

@@ -26,6 +26,7 @@ from toreqprop.errors import (
 from toreqprop.gradients import ESTIMATORS, CenteredEP, GradientEstimator, VectorFieldEP
 from toreqprop.kernels import get_kernel
 from toreqprop.models.compiled_step import compiled_step
+from toreqprop.models.readout import Readout
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import CIRCUIT_SOLVERS, SOLVERS, FixedPoint, Hook, Solver, Trace
 from toreqprop.tracing import full_precision, is_autocast, is_finite, is_traced
@@ -96,6 +97,11 @@ class EquilibriumModel(nn.Module, ABC):
     @abstractmethod
     def readout_from(self, state: State) -> Tensor:
         """The model's output at an equilibrium."""
+
+    def linear_readout(self) -> Readout | None:
+        """What `readout_from` does, where it is linear in the top layer and nothing else; with it
+        `compiled_step` may take over that too."""
+        return None
 
     @abstractmethod
     def check_input(self, x: Tensor) -> None:
@@ -228,6 +234,10 @@ class EquilibriumModel(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         """Relax, then read out. Raises `InvalidInputError`, `ConvergenceError` (if asked to)."""
+        readout = self.linear_readout()
+        found = None if readout is None else compiled_step(self, x, readout)
+        if found is not None and found[1] is not None:
+            return found[1]
         return self.readout_from(self.equilibrium(x).state)
 
     def equilibrium(
@@ -246,7 +256,7 @@ class EquilibriumModel(nn.Module, ABC):
             if start is None and trace is None:
                 found = compiled_step(self, x)
                 if found is not None:
-                    return found
+                    return found[0]
             if trace is not None:
                 checks.instance("trace", trace, Trace, "use Trace()")
             settings = checks.unchecked(

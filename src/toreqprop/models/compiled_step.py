@@ -1,19 +1,17 @@
 """A training step in two compiled calls, where nothing asks for more.
 
-Around small networks Python takes longer than the network. Here the weights' balls, the drive and
-the free phase are one call; the nudged phases, all gradients and those behind the balls another,
-with one node of the graph for both. The compiled code is that of the parts, and finds the same
-numbers. What this serves is what most people train with: dense tanh layers, `CenteredEP`, numbers
-in the memory of the CPU. Everything else takes the general path (`equilibrium`), and so does a
-backward pass that turns out to need it.
+Around small networks Python takes longer than the network. Here the weights' balls, the drive, the
+free phase and a linear readout are one call; the nudged phases, all gradients and those behind the
+balls another, with one node of the graph for both. The compiled code is that of the parts, and
+finds the same numbers. What this serves is what most people train with: dense tanh layers,
+`CenteredEP`, numbers in the memory of the CPU. Everything else takes the general path
+(`equilibrium`), and so does a backward pass that turns out to need it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,235 +20,66 @@ from torch import Tensor, nn
 
 from toreqprop.checks import unchecked
 from toreqprop.energies import (
-    LinearNudge,
-    Opposed,
     Params,
-    StackEnergy,
-    System,
-    VectorField,
 )
-from toreqprop.energies.bounded import Layout, behind_balls, laid_out, stays
+from toreqprop.energies.bounded import behind_balls, stays
 from toreqprop.energies.nudging import nothing_like
 from toreqprop.energies.system import PairSystem
-from toreqprop.energies.tight_ball import TightBall
 from toreqprop.errors import NotFiniteError
 from toreqprop.gradients import CenteredEP, Problem
-from toreqprop.gradients.base import measured, normalise
+from toreqprop.gradients.base import normalise
 from toreqprop.kernels import compiled_available, get_kernel
-from toreqprop.kernels.base import status
-from toreqprop.kernels.reference import LARGEST_PUSH
-from toreqprop.models.constrained import Constrained, is_watched
+from toreqprop.models.readout import Readout
+from toreqprop.models.whole_step import (
+    NOTHING,
+    Matrices,
+    NotServedError,
+    Reading,
+    Step,
+    matrices_of,
+    mirrored,
+)
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook
 from toreqprop.solvers.relaxation import checked
-from toreqprop.tracing import all_plain, direct, is_traced, is_transformed, last_backward
+from toreqprop.tracing import (
+    all_plain,
+    direct,
+    is_autocast,
+    is_traced,
+    is_transformed,
+    last_backward,
+)
 
 if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
 
 
-class Matrices(NamedTuple):
-    """The parameters of layers, as the optimizer moves them; the balls that some of them are
-    brought into, and which these are."""
-
-    params: tuple[Tensor, ...]
-    balls: tuple[TightBall, ...]
-    inside: tuple[int, ...]
-
-
-def matrices_of(layers: Sequence[nn.Module]) -> Matrices | None:
-    """Weights and biases of layers in turn; None where somebody waits for a call of one, or where
-    constraints are others than one tight ball."""
-    params: list[Any] = []
-    balls: list[TightBall] = []
-    inside: list[int] = []
-    for layer in layers:
-        own, kind = layer._parameters, type(layer)
-        if layer._forward_pre_hooks or (kind is not nn.Linear and kind is not Constrained):
-            return None
-        if kind is nn.Linear:
-            params += (own.get("weight"), own.get("bias"))
-            continue
-        parts: Any = layer._modules
-        limits = tuple(parts["constraints"]._modules.values())
-        if len(limits) != 1 or parts["bias_constraints"]._modules:
-            return None
-        ball = limits[0]
-        if type(ball) is not TightBall or is_watched(ball):
-            return None
-        balls.append(ball)
-        inside.append(len(params))
-        params.append(own["raw"])
-        if own.get("raw_bias") is not None:
-            params.append(own["raw_bias"])
-    for param in params:
-        if param is None or not param.requires_grad or not param.is_contiguous():
-            return None
-    return Matrices(tuple(params), tuple(balls), tuple(inside))
-
-
-class Step(ABC):
-    """All of a model that stays from step to step, and its two calls.
-
-    ``scratch`` is memory of the forward pass that the backward pass needs: ``before`` numbers for
-    each sample, the vectors of the norms, and the bounded weights, where these are ``written`` and
-    not just a factor at products.
-    """
-
-    before: int
-    written: ClassVar[bool] = True
-
-    def __init__(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> None:
-        self.field, self.solver = model.field, model._solver
-        self.gradient, self.kernel = model._gradient, model._kernel
-        self.contraction = model.residual_factor()
-        self.dtype, self.size = dtype, dtype.itemsize
-        self.shapes = tuple([p.shape for p in given.params])
-        self.balls, self.inside = given.balls, given.inside
-        self.radii = tuple([ball.radius for ball in given.balls])
-        kinds = [(b.shape, b.blocks, b.symmetric, b.radius) for b in given.balls]
-        self.layout = laid_out(tuple(kinds)) if kinds else Layout.none()
-        numbers = [b.shape[0] * b.shape[1] if self.written else 0 for b in given.balls]
-        self.places = (self.layout.total + np.cumsum([0, *numbers])).tolist()
-        beta = float(self.gradient.beta)  # type: ignore[attr-defined]
-        self.nudge = np.array([beta, self.gradient.coefficient, LARGEST_PUSH])  # type: ignore[attr-defined]
-
-    @staticmethod
-    @abstractmethod
-    def serves(model: EquilibriumModel, given: Matrices) -> bool:
-        """Whether the model is of this kind; its gradient is `CenteredEP`."""
-
-    @abstractmethod
-    def free(self, x: Tensor, params: Params) -> tuple[Solution, Tensor, np.ndarray]:
-        """The free phase, ``scratch``, and what is known of the balls.
-
-        Raises:
-            NotServedError: the numbers are such that only the general path can.
-        """
-
-    @abstractmethod
-    def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray
-    ) -> tuple[Solution | None, list[Tensor], bool]:
-        """Both nudged phases, the gradients of the parameters, and whether a proof is due. No
-        solution where the general path has to find it, and no gradients where it is to do so
-        without compiled code."""
-
-    def memory_of(self, scratch: Tensor, batch: int) -> tuple[Tensor, ...]:
-        """What the free phase's solution would know on the general path."""
-        return ()
-
-    def input_gradient(self, params: Params, slope: Tensor, shift: Tensor) -> Tensor:
-        """That of the input, from the lowest layer's shift: few ask for it."""
-        field, coefficient = self.field, self.gradient.coefficient  # type: ignore[attr-defined]
-        heat = field.temperature(0) if isinstance(field, StackEnergy) else 1.0
-        weight = measured((slope.to(shift.dtype),), coefficient)[1]
-        return (-heat * weight).unsqueeze(1) * (shift @ params[0].detach())
-
-    def holds(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> bool:
-        """Whether this is the model as it is now."""
-        return (
-            self.solver is model._solver
-            and self.gradient is model._gradient
-            and self.field is model.field
-            and self.kernel == model._kernel
-            and self.dtype == dtype
-            and self.balls == given.balls
-            and self.shapes == tuple([p.shape for p in given.params])
-            and self.radii == tuple([ball.radius for ball in given.balls])
-            and self.contraction == model.residual_factor()
-        )
-
-    def room(self, batch: int) -> int:
-        """Numbers of ``scratch``."""
-        return batch * self.before + self.places[-1]
-
-    def used(self, params: Params, scratch: Tensor, batch: int) -> list[int]:
-        """Addresses of the parameters as they are used: written weights in their places."""
-        found = [p.data_ptr() for p in params]
-        if not self.written:
-            return found
-        begin = scratch.data_ptr() + self.size * batch * self.before
-        for at, place in zip(self.inside, self.places, strict=False):
-            found[at] = begin + self.size * place
-        return found
-
-    def ball_places(
-        self, first: Sequence[Tensor], used: list[int], scratch: Tensor, batch: int
-    ) -> np.ndarray:
-        """The addresses that `kernels.balls` takes, those of ``first`` in their first column."""
-        size, begin = self.size, scratch.data_ptr() + self.size * batch * self.before
-        found: list[int] = []
-        for ball, at, (left, right) in zip(
-            self.balls, self.inside, self.layout.offsets, strict=True
-        ):
-            buffers: Any = ball._buffers
-            start = buffers["start"]
-            found += (
-                first[at].data_ptr(), used[at],
-                start.data_ptr() if stays(ball, start, self.dtype) else 0,
-                begin + size * left, begin + size * right,
-                buffers["margin"].data_ptr(), buffers["steps"].data_ptr(), 0,
-            )  # fmt: skip
-        return np.array(found, np.int64).reshape(-1, 8)
-
-    def vectors(self, scratch: Tensor, batch: int) -> Tensor:
-        """The vectors of the norms."""
-        return scratch.narrow(0, batch * self.before, self.layout.total)
-
-    def weights(self, params: Params, scratch: Tensor, found: np.ndarray) -> list[Tensor]:
-        """The bounded weights."""
-        if not self.written:
-            factors = found[:, 1].tolist()
-            return [params[at].detach() * f for at, f in zip(self.inside, factors, strict=True)]
-        begin = scratch.numel() - self.places[-1]
-        return [
-            scratch.narrow(0, begin + at, ball.shape[0] * ball.shape[1]).view(ball.shape)
-            for ball, at in zip(self.balls, self.places, strict=False)
-        ]
-
-    def system(self, x: Tensor, params: Params, scratch: Tensor, found: np.ndarray) -> System:
-        """The free system, of the parameters as they are used."""
-        used = [p.detach() for p in params]
-        for at, weight in zip(self.inside, self.weights(params, scratch, found), strict=True):
-            used[at] = weight
-        return System.bind(self.field, x, tuple(used), self.contraction)
-
-    def solution(
-        self, state: State, steps: int, residual: Tensor, good: bool, finite: bool, layer: int,
-        **more: Any,
-    ) -> Solution:  # fmt: skip
-        """What a phase ended with."""
-        good = good and finite
-        return unchecked(
-            Solution,
-            state=state,
-            steps=steps,
-            residual=residual,
-            status=status(good, finite),
-            layer=None if good else layer,
-            memory=(),
-            **more,
-        )
-
-
 _steps: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 
 
-def compiled_step(model: EquilibriumModel, x: Tensor) -> Solution | None:
-    """The free equilibrium with its graph, as `equilibrium` finds it; None where this does not
-    serve."""
+def compiled_step(
+    model: EquilibriumModel, x: Tensor, readout: Readout | None = None
+) -> tuple[Solution, Tensor | None] | None:
+    """The free equilibrium with its graph, as `equilibrium` finds it, or what is read out of it,
+    which has the graph then; None where this does not serve."""
     if type(model._gradient) is not CenteredEP or not _as_written(type(model)):
         return None
-    layers = None if "system_parameters" in model.__dict__ else model.matrices()
-    if layers is None or not x.is_contiguous():
+    own = model.__dict__
+    layers = None if "system_parameters" in own else model.matrices()
+    if layers is None or is_transformed() or is_traced() or torch.compiler.is_compiling():
         return None
-    if is_transformed() or is_traced() or torch.compiler.is_compiling():
+    if readout is not None and ("equilibrium" in own or not _is_batch(x) or is_autocast(x)):
+        return None
+    if not x.is_contiguous():
         return None
     given = matrices_of(layers)
     if given is None:
         return None
-    seen = [x, *given.params]
+    read = () if readout is None else _read_by(readout.layer)
+    if read is None:
+        return None
+    seen = [x, *given.params, *read]
     for ball in given.balls:
         buffers: Any = ball._buffers
         if not stays(ball, buffers["start"], x.dtype):
@@ -265,23 +94,54 @@ def compiled_step(model: EquilibriumModel, x: Tensor) -> Solution | None:
             return None
         _steps[model] = step
     found = _Found()
+    if readout is not None:
+        if x.shape[1] != step.shapes[0][1]:
+            return None
+        found.gains = np.array(readout[1:])
     try:
-        state = _apply(step, found, model._report, x, *given.params)
+        state = _apply(step, found, model._report, x, *given.params, *read)
     except NotServedError:
         return None
-    return found.solution.but(state=state)
+    if readout is not None:
+        return found.solution, state[0]
+    return found.solution.but(state=state), None
+
+
+def _is_batch(x: Any) -> bool:
+    """Whether it is worth a try; numbers that are not finite are found on the way."""
+    return isinstance(x, Tensor) and x.dim() == 2 and x.shape[0] > 0
+
+
+def _read_by(layer: Any) -> tuple[Tensor, Tensor] | None:
+    """Weight and bias of a linear layer whose calls nobody waits for."""
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__:
+        return None
+    if (
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+    ):
+        return None
+    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+    for param in (weight, bias):
+        if param is None or not param.requires_grad or not param.is_contiguous():
+            return None
+    return cast(tuple[Tensor, Tensor], (weight, bias))
 
 
 @cache
 def _as_written(kind: type[nn.Module]) -> bool:
-    """Whether who says which matrices a network has is also who, or below who, says what it uses
-    of them."""
+    """Whether who says which matrices a network has, and how it is read out, is also who, or below
+    who, says what it uses of them and does."""
     order = kind.__mro__
-    first = [
-        next(k for k, base in enumerate(order) if name in base.__dict__)
-        for name in ("matrices", "system_parameters", "field_input")
-    ]
-    return first[0] <= min(first)
+
+    def first(*names: str) -> int:
+        return min(next(k for k, base in enumerate(order) if n in base.__dict__) for n in names)
+
+    return first("matrices") <= first("system_parameters", "field_input") and first(
+        "linear_readout"
+    ) <= first("readout_from", "equilibrium", "check_input")
 
 
 def _new(model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> Step | None:
@@ -302,35 +162,42 @@ def _new(model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> Step |
     return None
 
 
-class NotServedError(Exception):
-    """The general path has to do it."""
-
-
 class _Found:
-    """What the forward pass found, beside the tensors autograd carries."""
+    """What the forward pass found, beside the tensors autograd carries; ``gains`` are those of
+    what is read out, if anything is."""
 
-    __slots__ = ("solution",)
+    __slots__ = ("gains", "solution")
     solution: Solution
+    gains: np.ndarray | None
+
+    def __init__(self) -> None:
+        self.gains = None
 
 
 class _Step(torch.autograd.Function):
-    """Forward: balls, drive, free phase. Backward: nudged phases, gradients, balls."""
+    """Forward: balls, drive, free phase, readout. Backward: nudged phases, gradients, balls."""
 
     @staticmethod
     def forward(
         ctx: Any, step: Step, found: _Found, report: Hook, x: Tensor, *params: Tensor
     ) -> State:
-        solution, scratch, inside = step.free(x, params)
+        own, reading = params, NOTHING
+        if found.gains is not None:
+            own, (weight, bias) = params[:-2], params[-2:]
+            out = x.new_empty(x.shape[0], weight.shape[0])
+            reading = _reading(found.gains, weight, bias, out)
+        solution, scratch, inside = step.free(x, own, reading)
         state = solution.state
-        found.solution = solution.but(
-            bound=lambda: step.system(x, params, scratch, inside).error_bound(state)
+        found.solution = step.bounded(
+            solution, lambda: step.system(x, own, scratch, inside).error_bound(state)
         )
-        report("free", found.solution)
+        report("free", solution)
         ctx.step, ctx.report, ctx.inside, ctx.params = step, report, inside, len(params)
+        ctx.gains = found.gains
         ctx.set_materialize_grads(False)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(x, *params, scratch, *state)
-        return state
+        return state if found.gains is None else (out,)
 
     @staticmethod
     @last_backward
@@ -341,41 +208,51 @@ class _Step(torch.autograd.Function):
         *lower, top = cotangents
         general = top is None or any(g is not None for g in lower)
         solution, gradients, slope = None, list(params), cast(Tensor, top)
+        reading, read = NOTHING, cast(tuple[Tensor, ...], ())
+        if ctx.gains is not None:
+            if top is None:
+                return (None,) * (4 + len(params))
+            params, (weight, bias) = params[:-2], params[-2:]
+            said = slope.to(x.dtype).contiguous()
+            read = torch.empty_like(weight), torch.empty_like(bias)
+            reading, slope = _reading(ctx.gains, weight, said, *read), torch.empty_like(kept[-1])
         if not general:
-            solution, gradients, due = step.nudged(x, params, kept, slope, ctx.inside)
+            solution, gradients, due = step.nudged(x, params, kept, slope, ctx.inside, reading)
         if solution is None:
             kernel = step.kernel if gradients else "torch"
-            return (None, None, None, *_generally(ctx, x, params, kept, cotangents, kernel))
+            if ctx.gains is not None:
+                gain, lift = ctx.gains.tolist()
+                read = gain * (said.mT @ kept[-1]), lift * said.sum(0)
+                cotangents = (*[None] * (len(kept) - 2), gain * (said @ weight))
+            found = _generally(ctx, x, params, kept, cotangents, kernel)
+            return (None, None, None, *found, *read)
         state, ends = kept[1:], (*solution.state, *solution.shift)
-        solution = solution.but(bound=lambda: _both(ctx, x, params, kept, slope).error_bound(ends))
-        both = _mirrored(step.field, x, state, step.gradient.beta)  # type: ignore[attr-defined]
-        ctx.report("nudged", checked(solution, both, state, step.solver.tol))
+        step.bounded(solution, lambda: _both(ctx, x, params, kept, slope).error_bound(ends))
+        ctx.report("nudged", checked(solution, step.mirrored, state, step.solver.tol))
         if due:
             weights = step.weights(params, kept[0], ctx.inside)
-            for ball, weight in zip(step.balls, weights, strict=True):
-                ball.prove(weight)
+            for ball, bounded in zip(step.balls, weights, strict=True):
+                ball.prove(bounded)
         own = None
         if ctx.needs_input_grad[3]:
             own = step.input_gradient(params, slope, solution.shift[0])
-        return (None, None, None, own, *gradients)
+        return (None, None, None, own, *gradients, *read)
+
+
+def _reading(gains: np.ndarray, *tensors: Tensor) -> Reading:
+    """Weight, bias and what is said; or weight, cotangent and two gradients."""
+    places = [t.data_ptr() for t in tensors]
+    return Reading(gains, np.array([*places, tensors[0].shape[0]], np.int64), tensors)
 
 
 _apply = direct(_Step)
-
-
-def _mirrored(field: VectorField, x: Tensor, direction: State, beta: float) -> PairSystem:
-    """What was relaxed, as far as the checks of a shift ask."""
-    system = unchecked(System, field=field, x=x, params=(), drive=(), contraction=None)
-    one, two = (unchecked(LinearNudge, direction=direction, beta=b) for b in (beta, -beta))
-    nudge = unchecked(Opposed, up=one, down=two, asymmetry=None, origin=())
-    return unchecked(PairSystem, system=system, nudge=nudge)
 
 
 def _both(ctx: Any, x: Tensor, params: Params, kept: State, slope: Tensor) -> PairSystem:
     """What was relaxed, whole."""
     step: Step = ctx.step
     direction, _ = normalise((*map(nothing_like, kept[1:-1]), slope.to(x.dtype)))
-    both = _mirrored(step.field, x, direction, step.gradient.beta)  # type: ignore[attr-defined]
+    both = mirrored(step.field, x, direction, step.gradient.beta)  # type: ignore[attr-defined]
     return unchecked(
         PairSystem, system=step.system(x, params, kept[0], ctx.inside), nudge=both.nudge
     )

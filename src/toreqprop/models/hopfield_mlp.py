@@ -24,6 +24,7 @@ from toreqprop.energies import (
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, balls, constrained, weights_and_biases
+from toreqprop.models.readout import Readout
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
@@ -169,6 +170,10 @@ class HopfieldMLP(EquilibriumModel):
         if readout is None:
             return state[-1]
         return readout(state[-1] if self.gain == 1 else self.gain * state[-1])
+
+    def linear_readout(self) -> Readout | None:
+        layer = self._modules.get("readout")
+        return None if layer is None else Readout(layer, self.gain, 1.0)
 
     def check_input(self, x: Tensor) -> None:
         layers: Any = self._modules["layers"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from toreqprop.energies import DenseEnergy, Params, Tanh
 from toreqprop.energies.bounded import COLD, FRESH, PROOF_EVERY
-from toreqprop.models.compiled_step import Matrices, Step
+from toreqprop.models.whole_step import Matrices, NotServedError, Reading, Step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint
 
@@ -45,7 +45,9 @@ class LoopStep(Step):
         hidden = shapes[0][0]
         return given.balls[0].symmetric and shapes[1:] == [(hidden,), (hidden, hidden)]
 
-    def free(self, x: Tensor, params: Params) -> tuple[Solution, Tensor, np.ndarray]:
+    def free(
+        self, x: Tensor, params: Params, reading: Reading
+    ) -> tuple[Solution, Tensor, np.ndarray]:
         batch = x.shape[0]
         scratch, residual = x.new_empty(self.room(batch)), x.new_empty(batch)
         used = self.used(params, scratch, batch)
@@ -54,35 +56,38 @@ class LoopStep(Step):
         steps, good, finite = self.code.forward(
             self.routine(self.dtype), self._given(x, used, scratch, residual), balls,
             (batch, self.inputs, self.hidden), layout.shapes, layout.radii, COLD, self.constants,
-            self.solver.max_steps, found,
+            self.solver.max_steps, found, reading.places, reading.gains,
         )  # fmt: skip
+        if steps < 0:
+            raise NotServedError
         state = (self._slot(scratch, batch, self.image),)
         return self.solution(state, steps, residual, good, finite, 0), scratch, found
 
     def _slot(self, scratch: Tensor, batch: int, number: int) -> Tensor:
         """One of the results of `kernels.loops.evaluate`, which lie behind the drive."""
-        size = batch * self.hidden
-        return scratch.narrow(0, (1 + number) * size, size).view(batch, self.hidden)
+        place = (1 + number) * batch * self.hidden
+        return scratch.as_strided((batch, self.hidden), (self.hidden, 1), place)
 
     def memory_of(self, scratch: Tensor, batch: int) -> tuple[Tensor, ...]:
         return tuple(self._slot(scratch, batch, number) for number in self.last)
 
     def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray
-    ) -> tuple[Solution | None, list[Tensor], bool]:
+        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray,
+        reading: Reading,
+    ) -> tuple[Solution | None, list[Tensor], bool]:  # fmt: skip
         scratch, batch, new = kept[0], x.shape[0], x.new_empty
         slope = slope.to(x.dtype).contiguous()
         phases, residual = new(self.pair_slots, batch, self.hidden), new(batch)
         gradients = [new(shape) for shape in self.shapes]
         used = self.used(params, scratch, batch)
         balls = self.ball_places(gradients, used, scratch, batch)
-        inside = torch.empty_like(gradients[2])
+        inside = new(self.shapes[2])
         rest = (residual, slope, phases, residual, *gradients, inside)
         given = self._given(x, used, scratch, *rest)
         steps, good, finite, moved, size, due, _ = self.code.backward(
             self.routine(self.dtype), given, balls, (batch, self.inputs, self.hidden),
             self.layout.shapes, self.constants, self.solver.max_steps, self.nudge, found, FRESH,
-            PROOF_EVERY,
+            PROOF_EVERY, reading.places, reading.gains,
         )  # fmt: skip
         if not steps:
             return None, gradients, False

@@ -21,7 +21,7 @@ from toreqprop.errors import InvalidInputError
 from toreqprop.gradients import GradientEstimator
 from toreqprop.models.base import EquilibriumModel, KernelName, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, balls, weight_and_bias
-from toreqprop.models.readout import check_gain, read_out
+from toreqprop.models.readout import Readout, check_gain, read_out
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Solver
@@ -118,6 +118,10 @@ class LoopedMLP(EquilibriumModel):
 
     def readout_from(self, state: State) -> Tensor:
         return read_out(self.readout, state[0], self.gain)
+
+    def linear_readout(self) -> Readout:
+        parts: Any = self._modules
+        return Readout(parts["readout"], self.gain, self.gain)
 
     def check_input(self, x: Tensor) -> None:
         check_batch(x, self.in_features, self.input.weight.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from toreqprop.energies import Params, StackEnergy
 from toreqprop.energies.bounded import COLD, FRESH, PROOF_EVERY
-from toreqprop.models.compiled_step import Matrices, NotServedError, Step
+from toreqprop.models.whole_step import Matrices, NotServedError, Reading, Step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers.relaxation import memory_of_passes
 
@@ -53,7 +53,9 @@ class StackStep(Step):
             below = bias[0]
         return True
 
-    def free(self, x: Tensor, params: Params) -> tuple[Solution, Tensor, np.ndarray]:
+    def free(
+        self, x: Tensor, params: Params, reading: Reading
+    ) -> tuple[Solution, Tensor, np.ndarray]:
         batch, new = x.shape[0], x.new_empty
         scratch = new(self.room(batch))
         state = tuple([new(batch, width) for width in self.widths[1:]])
@@ -63,7 +65,8 @@ class StackStep(Step):
         steps, good, finite, layer = self.code.forward(
             self.routine(self.dtype), self._given(x, used, scratch, state), balls, self.above,
             self.sizes, self.bounds, self.layout.shapes, self.layout.radii, COLD, self.feedback,
-            self.memory, self.constants, self.solver.max_steps, found, residual,
+            self.memory, self.constants, self.solver.max_steps, found, residual, reading.places,
+            reading.gains,
         )  # fmt: skip
         if not steps and self.solver.max_steps:
             raise NotServedError
@@ -71,8 +74,9 @@ class StackStep(Step):
         return ended, scratch, found
 
     def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray
-    ) -> tuple[Solution | None, list[Tensor], bool]:
+        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray,
+        reading: Reading,
+    ) -> tuple[Solution | None, list[Tensor], bool]:  # fmt: skip
         (scratch, *state), batch, new = kept, x.shape[0], x.new_empty
         slope = slope.to(x.dtype).contiguous()
         direction = torch.empty_like(slope)
@@ -92,6 +96,7 @@ class StackStep(Step):
             self.routine(self.dtype), given, balls, self.above, self.sizes, self.bounds,
             self.layout.shapes, self.feedback, self.memory, self.constants, self.recentred,
             self.solver.max_steps, self.nudge, found, FRESH, PROOF_EVERY, residual, moved,
+            reading.places, reading.gains,
         )  # fmt: skip
         if restless or not steps:
             return None, [] if restless else gradients, False
