@@ -15,8 +15,27 @@ from toreqprop.errors import LostWorkError
 from toreqprop.processes import perform_all, tell
 
 
+@pytest.fixture(autouse=True)
+def _light_workers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
+    """Workers take seconds to import PyTorch, of which they only set the number of threads here."""
+    folder = tmp_path_factory.mktemp("light")
+    (folder / "torch.py").write_text(LIGHT)
+    monkeypatch.syspath_prepend(folder)
+
+
+LIGHT = """
+threads = 0
+
+def set_num_threads(count):
+    global threads
+    threads = count
+"""
+
+
 def double(number: int) -> int:
-    tell(f"doubling {number}")
+    import torch
+
+    tell(f"doubling {number} with {torch.threads} thread")  # type: ignore[attr-defined]
     if number < 0:
         raise ValueError("negative")
     return 2 * number
@@ -33,7 +52,7 @@ def test_every_piece_is_done_and_tells_of_itself() -> None:
     perform_all(work, 2, news.append, done)
     assert (results["one"], results["two"]) == (2, 4)
     assert isinstance(results["bad"], ValueError)
-    assert sorted(news) == ["doubling -1", "doubling 1", "doubling 2"]
+    assert sorted(news) == [f"doubling {k} with 1 thread" for k in (-1, 1, 2)]
 
 
 def test_no_work_is_done_at_once() -> None:

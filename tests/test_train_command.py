@@ -162,17 +162,26 @@ def test_a_task_and_its_test_data(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, threading
+import os, signal, sys, threading
+import sklearn.model_selection, torch._dynamo  # what every program would import for itself
+import toreqprop.cli.train
 from toreqprop import checkpoint
 from toreqprop.cli import main
 real = checkpoint.save
-def save(folder, content):
-    real(folder, content)
-    if content.training.epoch == {stop_after}:
-        # a few milliseconds later, wherever training is then
-        threading.Timer(0.003, os.kill, (os.getpid(), signal.SIGKILL)).start()
-checkpoint.save = save
-main()
+def killed_after(stop_after):
+    def save(folder, content):
+        real(folder, content)
+        if content.training.epoch == stop_after:
+            # a few milliseconds later, wherever training is then
+            threading.Timer(0.003, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return save
+for number in (3, 10):
+    program = os.fork()
+    if program == 0:
+        checkpoint.save = killed_after(number)
+        main()
+    ended = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    print("killed", ended, checkpoint.load(FOLDER).training.epoch, flush=True)
 """
 
 
@@ -182,12 +191,14 @@ def test_kill_and_resume_ends_in_the_same_bits(files: Path, tmp_path: Path) -> N
     options = ["--gradient", "random_sign", "--schedule", "cosine", "--epochs", str(epochs)]
     command = ["train", str(files / "colours.csv"), *SMALL, *options]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    for stop_after in (3, 10):
-        words = [*command, "--output", str(killed), "--resume"]
-        script = KILLED.format(stop_after=stop_after)
-        ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        assert stop_after <= epochs_done(killed) < epochs
+    script, words = f"FOLDER = {str(killed)!r}" + KILLED, ["--output", str(killed), "--resume"]
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *command, *words], capture_output=True, text=True, check=True
+    )
+    told = [line.split()[1:] for line in ran.stdout.splitlines() if line.startswith("killed ")]
+    for (ended, done), stop_after in zip(told, (3, 10), strict=True):
+        assert int(ended) == -signal.SIGKILL, ran.stderr
+        assert stop_after <= int(done) < epochs
     resumed = succeed(*command, "--output", killed, "--resume")
     assert resumed["resumed_after"] >= 10
     straight = succeed(*command, "--output", whole)
@@ -355,11 +366,11 @@ def test_a_checkpoint_without_a_reader_is_refused(files: Path, tmp_path: Path) -
     )
 
 
+@pytest.mark.filterwarnings("ignore")  # TensorBoard's, about what it imports
 def test_tensorboard_gets_every_epoch(files: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    command = ["-m", "toreqprop", "train", str(files / "colours.csv"), *SMALL, "--epochs", "3"]
     logs = tmp_path / "logs"
-    subprocess.run([sys.executable, *command, "--tensorboard", str(logs)], check=True)
+    succeed("train", files / "colours.csv", *SMALL, "--epochs", 3, "--tensorboard", logs)
     (path,) = logs.iterdir()
     content = path.read_bytes()
     for tag in (b"\x04loss", b"\x0avalidation", b"free_steps"):  # after the length of the name

@@ -81,7 +81,8 @@ class Cells:
         return self.kernel.detach().contiguous().numpy(), cells.flatten().numpy(), width + border
 
     def _strips(self, values: Tensor) -> np.ndarray:
-        return F.pad(values.detach(), (0, self.kernel.shape[-1] - 1)).flatten(2).numpy()
+        padded = F.pad(values.detach(), (0, self.kernel.shape[-1] - 1))
+        return padded.flatten(2).contiguous().numpy()  # else it is compiled for this layout as well
 
     def _map(self, strips: np.ndarray) -> Tensor:
         height, width = self.drive.shape[2:]

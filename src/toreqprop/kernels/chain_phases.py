@@ -14,7 +14,7 @@ import numpy as np
 from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle
 from toreqprop.kernels.chain_shift import balance, settle_shift
 from toreqprop.kernels.compiling import compiled, helper
-from toreqprop.kernels.loops import _copy
+from toreqprop.kernels.loops import _copy, _copy_all
 from toreqprop.kernels.products import numbers_at, product
 
 PACKED = 0.75
@@ -277,7 +277,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
         if memory and top and passes >= SCALED:
             if passes == SCALED:
                 past = np.empty((1 + 3 * slots, batch, total), push.dtype)
-                past[0] = shift
+                _copy_all(shift, past[0])
             else:
                 _go_on(past, turn, done, rows, heat, bounds, ledger, shift, up)
                 turn = (turn + 1) % slots

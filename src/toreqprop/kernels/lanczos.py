@@ -88,7 +88,8 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     steps = min(steps, n)
     basis = np.empty((steps, n), matrix.dtype)
     middle, beside = np.zeros(steps), np.zeros(steps)
-    basis[0] = start
+    for j in range(n):
+        basis[0, j] = start[j]
     count = 1 if _cleared(basis[0], basis, 0) > 0 else 0
     work = np.empty(n, matrix.dtype)
     for k in range(steps):
@@ -101,7 +102,8 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
         length = _cleared(work, basis, count)
         if length == 0:
             break
-        basis[count] = work
+        for j in range(n):
+            basis[count, j] = work[j]
         beside[k] = length
         count += 1
     if count == 0 or not (np.isfinite(middle).all() and np.isfinite(beside).all()):

@@ -19,6 +19,8 @@ from toreqprop.kernels.loops import (
     STRAY,
     STRAY_PRODUCT,
     WORK,
+    _copy,
+    _copy_all,
 )
 from toreqprop.kernels.products import product
 from toreqprop.kernels.vectors import distances
@@ -41,7 +43,7 @@ def relax(gemm, weight, drive, start, constants, max_steps, places, residual, hi
     index = np.empty(batch, np.int64)
     loops.activate(drive, places[PACKED], index)
     if start.shape[0]:
-        places[PACKED] = start
+        _copy_all(start, places[PACKED])
     rows, steps, lost = batch, 0, False
     while rows > 0 and steps < max_steps and not lost:
         _times(gemm, places[PACKED], weight, rows, places[WORK])
@@ -50,9 +52,9 @@ def relax(gemm, weight, drive, start, constants, max_steps, places, residual, hi
             drive, places, residual, index, rows, constants, steps == max_steps
         )
         if history.shape[0]:
-            history[steps - 1] = places[IMAGE]
+            _copy_all(places[IMAGE], history[steps - 1])
             for r in range(rows):
-                history[steps - 1, index[r]] = places[PACKED, r]
+                _copy(places[PACKED, r], history[steps - 1, index[r]])
     return steps, rows == 0, not lost
 
 
@@ -75,14 +77,16 @@ def relax_pair(  # type: ignore[no-untyped-def]
             steps == 1, steps == max_steps,
         )  # fmt: skip
         if history.shape[0]:
-            history[2 * steps - 2], history[2 * steps - 1] = places[MIDDLE], places[HALF]
+            _copy_all(places[MIDDLE], history[2 * steps - 2])
+            _copy_all(places[HALF], history[2 * steps - 1])
         if rows <= 0 or lost:
             break
         _times(gemm, places[SHIFT], weight, rows, places[MOVED])
         if drifted:
             if drifting.shape[0] == 0:  # the start belongs to the caller
                 drifting = np.empty((DRIFT_SLOTS, *drive.shape), drive.dtype)
-                drifting[CENTER], drifting[IMAGES] = center, image
+                _copy_all(center, drifting[CENTER])
+                _copy_all(image, drifting[IMAGES])
                 center, image = drifting[CENTER], drifting[IMAGES]
             loops.gather(places[MIDDLE], astray, drifted, drifting[STRAY])
             _times(gemm, drifting[STRAY], weight, drifted, drifting[STRAY_PRODUCT])

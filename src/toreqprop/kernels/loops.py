@@ -85,9 +85,17 @@ def _pair_image(image, push, strength, moved, middle, half):  # type: ignore[no-
 
 @helper
 def _copy(source, target):  # type: ignore[no-untyped-def]
-    # Assigning to a slice would check for overlap first, at a cost that shows in short rows.
+    # Assigning to a slice would check for overlap first, at a cost that shows in short rows, and
+    # compile the sentence for shapes that differ, which takes seconds.
     for j in range(target.shape[0]):
         target[j] = source[j]
+
+
+@helper
+def _copy_all(source, target):  # type: ignore[no-untyped-def]
+    """The same of two dimensions."""
+    for i in range(target.shape[0]):
+        _copy(source[i], target[i])
 
 
 @compiled

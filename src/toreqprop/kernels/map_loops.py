@@ -14,7 +14,7 @@ import numpy as np
 
 from toreqprop.kernels.attention_loops import exponential
 from toreqprop.kernels.compiling import compiled, helper
-from toreqprop.kernels.loops import tanh
+from toreqprop.kernels.loops import _copy_all, tanh
 from toreqprop.kernels.vectors import squares
 
 
@@ -60,7 +60,7 @@ def _relative(gap, size, scale, factor, rounding):  # type: ignore[no-untyped-de
 @helper
 def _step(state, image, damping):  # type: ignore[no-untyped-def]
     if damping == 1:
-        state[:] = image
+        _copy_all(image, state)
         return
     share = image.dtype.type(damping)
     for c in range(image.shape[0]):
@@ -93,10 +93,10 @@ def relax(drive, start, kernel, mask, wide, constants, max_steps, found, last, r
     state = bordered[:, first : first + strip]
     most = restless = 0
     for n in range(batch):
-        state[:] = start[n]
+        _copy_all(start[n], state)
         image, steps = found[n], 0
         while True:
-            image[:] = drive[n]
+            _copy_all(drive[n], image)
             _add_told(kernel, bordered, wide, image)
             for c in range(channels):
                 row = image[c]
@@ -110,7 +110,7 @@ def relax(drive, start, kernel, mask, wide, constants, max_steps, found, last, r
             if residual[n] <= tol or steps == max_steps:
                 break
             _step(state, image, damping)
-        last[n] = state
+        _copy_all(state, last[n])
         most = max(most, steps)
         restless += residual[n] > tol
     return most, restless, True
@@ -136,12 +136,12 @@ def relax_pair(drive, start, push, kernel, mask, wide, constants, max_steps, fou
     told = np.empty((channels, strip), drive.dtype)
     most = restless = 0
     for n in range(batch):
-        center[:] = start[n]
+        _copy_all(start[n], center)
         shift[:] = 0
         middle, odd, steps, moved = found[0, n], found[1, n], 0, True
         while True:
             if moved:
-                mean[:] = drive[n]
+                _copy_all(drive[n], mean)
                 _add_told(kernel, centers, wide, mean)
                 for c in range(channels):
                     row, steep = mean[c], slope[c]

@@ -12,7 +12,7 @@ from toreqprop.kernels.balls import LARGEST, SMALLEST, into_balls, out_of_balls
 from toreqprop.kernels.chain_phases import relax, relax_pair
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.hebbian import add_bias, read_back, read_out, stack_gradients
-from toreqprop.kernels.loops import normalise
+from toreqprop.kernels.loops import _copy, normalise
 from toreqprop.kernels.products import matrix_at, multiply, numbers_at
 
 
@@ -52,9 +52,9 @@ def forward(  # type: ignore[no-untyped-def]
     if not add_bias(drive, numbers_at(biases[0], widths[1], like)):
         return 0, False, False, 0
     order = np.empty(3 * layers - 2, np.int64)
-    order[: layers - 1] = weights[1:]
-    order[layers - 1 : 2 * layers - 2] = biases[1:]
-    order[2 * layers - 2 :] = given[2 + 2 * layers :]
+    _copy(weights[1:], order[: layers - 1])
+    _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
+    _copy(given[2 + 2 * layers :], order[2 * layers - 2 :])
     ended = relax(
         gemm, drive, order, _scales(found, inside, layers), bounds, feedback, memory, constants,
         max_steps, residuals,
@@ -94,12 +94,12 @@ def backward(  # type: ignore[no-untyped-def]
     if not nudge[1] * largest <= np.finfo(like.dtype).max:  # or a NaN
         return 0, False, False, 0, False, False, largest
     order = np.empty(2 * (layers - 1) + 4 * layers, np.int64)
-    order[: layers - 1] = weights[1:]
-    order[layers - 1 : 2 * layers - 2] = biases[1:]
+    _copy(weights[1:], order[: layers - 1])
+    _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
     rest = order[2 * layers - 2 :]
     rest[:layers] = given[3 + 3 * layers]
-    rest[layers : 2 * layers] = states
-    rest[2 * layers :] = ends
+    _copy(states, rest[layers : 2 * layers])
+    _copy(ends, rest[2 * layers :])
     shares = np.zeros(layers)
     shares[layers - 1] = nudge[0]
     passes, good, finite, layer, restless = relax_pair(
@@ -110,7 +110,7 @@ def backward(  # type: ignore[no-untyped-def]
     if not restless:
         places = np.empty(1 + 4 * layers, np.int64)
         places[0] = given[0]
-        places[1:] = given[4 + 3 * layers :]
+        _copy(given[4 + 3 * layers :], places[1:])
         heat = np.empty(layers)
         for k in range(layers):
             heat[k] = -(feedback ** (k + 1 - layers))

@@ -19,6 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from toreqprop.kernels.compiling import compiled, helper
+from toreqprop.kernels.loops import _copy_all
 from toreqprop.kernels.vectors import LANES, folded
 
 
@@ -165,7 +166,7 @@ def lift(move, winners, size, kernel, padding, out):  # type: ignore[no-untyped-
     fine, width = across - wide + 1, wide * below
     room = (width + LANES - 1) // LANES * LANES
     rows = np.zeros((channels * high, room), kernel.dtype)
-    rows[:, :width] = kernel.reshape(channels * high, width)
+    _copy_all(kernel.reshape(channels * high, width), rows[:, :width])
     flat, form, low = rows.reshape(-1), (high, room), _frame(move, padding)
     for b in range(out.shape[0]):
         _framed(move[b], padding[0], padding[1], low)
@@ -202,7 +203,7 @@ def correlate(post, pre, winners, size, padding, out):  # type: ignore[no-untype
                         (post[0][b, p, q, c], post[1][b, p, q, c]),
                     )
                     _add_patches(flat, c * high * room, form, frames, place, factors)
-    out.reshape(channels * high, width)[:] = sums[:, :width]
+    _copy_all(sums[:, :width], out.reshape(channels * high, width))
 
 
 @compiled
@@ -223,4 +224,4 @@ def correlate_image(post, image, winners, size, padding, out):  # type: ignore[n
                     factors = (post[b, p, q, c],)
                     place = (at, across * below)
                     _add_small_patches(flat, c * high * room, form, (frame,), place, factors)
-    out.reshape(channels * high, width)[:] = sums[:, :width]
+    _copy_all(sums[:, :width], out.reshape(channels * high, width))

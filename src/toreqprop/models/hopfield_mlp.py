@@ -24,7 +24,7 @@ from toreqprop.energies import (
 from toreqprop.gradients import CenteredEP, GradientEstimator
 from toreqprop.models.base import EquilibriumModel, OnFailure, check_batch
 from toreqprop.models.constrained import Constrained, balls, constrained, weights_and_biases
-from toreqprop.models.readout import Readout
+from toreqprop.models.readout import Readout, check_gain, read_out
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
 from toreqprop.solvers import Anderson, GaussSeidel, Solver
@@ -52,6 +52,7 @@ class HopfieldMLP(EquilibriumModel):
         feedback: strength of the way back between layers, against one for the way up; below one
             activity need not fade on its way up a deep stack. The certified contraction is then
             in a norm that weights the layers.
+        gain: factor of the readout, as in `LoopedMLP`.
         generator: what the initial weights are drawn from; torch's global one by default.
         gradient, solver, tol, max_steps, on_failure: see `EquilibriumModel`.
 
@@ -69,6 +70,7 @@ class HopfieldMLP(EquilibriumModel):
         bound: Bound = "tight",
         start: Start = "orthogonal",
         feedback: float = 0.3,
+        gain: float = 1.0,
         gradient: GradientEstimator | None = None,
         solver: Solver | None = None,
         tol: float | None = None,
@@ -84,6 +86,7 @@ class HopfieldMLP(EquilibriumModel):
         checks.instance("activation", activation, Activation, "use Tanh()", optional=True)
         radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
         feedback = checks.between("feedback", feedback, 0, 1)
+        gain = check_gain(gain)
         super().__init__(
             StackEnergy(
                 (LinearCoupling(),) * (len(sizes) - (output == "readout") - 1),
@@ -110,7 +113,8 @@ class HopfieldMLP(EquilibriumModel):
             if start == "orthogonal":
                 for layer in linear[1 : len(sizes) - 2]:  # between hidden layers
                     nn.init.orthogonal_(layer.weight)
-        self.gain = len(linear) ** 0.5 if start == "identity" else 1.0
+        self.gain = gain
+        self._lift = len(linear) ** 0.5 if start == "identity" else 1.0
         edge = 1.0 / (feedback**0.5 * chain_norm(max(1, len(linear) - 1)))
         self.layers = nn.ModuleList(linear[:1])
         for layer in linear[1:]:
@@ -169,11 +173,12 @@ class HopfieldMLP(EquilibriumModel):
         readout: nn.Linear | None = self.readout  # a module takes its time to give a part of it
         if readout is None:
             return state[-1]
-        return readout(state[-1] if self.gain == 1 else self.gain * state[-1])
+        top = state[-1] if self._lift == 1 else self._lift * state[-1]
+        return read_out(readout, top, self.gain)
 
     def linear_readout(self) -> Readout | None:
         layer = self._modules.get("readout")
-        return None if layer is None else Readout(layer, self.gain, 1.0)
+        return None if layer is None else Readout(layer, self.gain * self._lift, self.gain)
 
     def check_input(self, x: Tensor) -> None:
         layers: Any = self._modules["layers"]

@@ -99,7 +99,9 @@ def _layered(model: HopfieldMLP) -> dict[str, Any]:
         columns = slice(starts[layer - 1], starts[layer])
         recurrent[rows, columns], recurrent[columns, rows] = block, block.mT
     readout = first.new_zeros(model.sizes[-1], total)
-    readout[:, starts[-1] :] = model.gain * model.readout.weight
+    reads = model.linear_readout()
+    assert reads is not None
+    readout[:, starts[-1] :] = reads.gain * model.readout.weight
     return {
         "neurons": total,
         "inputs": model.sizes[0],
@@ -111,7 +113,7 @@ def _layered(model: HopfieldMLP) -> dict[str, Any]:
             "bias": torch.cat(parts[1::2]),
             "recurrent": recurrent,
             "readout": readout,
-            "offset": model.readout.bias,
+            "offset": reads.lift * model.readout.bias,
         },
     }
 
