@@ -94,7 +94,7 @@ def speed_training_table() -> list[str]:
         *lines, "",
         f"Until {setup['goal']:.0%} of {setup['held_out']:,} held-out training images are told "
         f"right: of each seed the shortest training that gets there, one thread. The network that "
-        f"settles has layers of {setup['width']} and {setup['width'] // 2} units, feedback "
+        f"settles has two layers of {setup['width']} units as well, feedback "
         f"{setup['feedback']:g}, a true norm of {ours[-1]['norm']:.2f} at the end, {steps} "
         f"passes a phase at a tolerance of {setup['tol']:g}; {sum(p['ok'] for p in proofs)} of "
         f"{len(proofs)} certificates pass (smallest cosine "
