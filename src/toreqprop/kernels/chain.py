@@ -52,8 +52,9 @@ class Chain:
         found = _empty(drive, widths)
         places = _at((*self.weights, *self.biases, *found, *begin))
         steps, good, finite, layer = phases.relax(
-            routine(drive.dtype), drive.numpy(), places, _ones(len(widths)), _bounds(widths),
-            self.feedback, self.memory, constants(tol, drive.dtype), max_steps, residual,
+            routine(drive.dtype), drive.numpy(), places, _ones(len(widths)), np.zeros(len(widths)),
+            _bounds(widths), self.feedback, self.memory, constants(tol, drive.dtype), max_steps,
+            residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle
+from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle, settle_ahead
 from toreqprop.kernels.chain_shift import balance, settle_shift
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy, _copy_all
@@ -98,10 +98,11 @@ def _biases(places, bounds, like):  # type: ignore[no-untyped-def]
 
 @compiled
 def relax(  # type: ignore[no-untyped-def]
-    gemm, drive, given, scales, bounds, feedback, memory, constants, max_steps, residuals
+    gemm, drive, given, scales, leads, bounds, feedback, memory, constants, max_steps, residuals
 ):
     """One phase, to ``residuals`` and the memory that is ``given``: addresses of weights and
-    biases, of the states that are found, and of those it starts from; without any, from a way up.
+    biases, of the states that are found, and of those it starts from; without any, from a way up,
+    each layer told by its entry of ``leads`` how much of itself comes back from above.
 
     A pass writes its images and products into the slot of its turn. Without ``memory`` the next
     starts there; with it, from where the energy is smallest along the last two changes
@@ -127,7 +128,9 @@ def relax(  # type: ignore[no-untyped-def]
     for layer in range(top + 1):
         if layer > 0:
             _rise(gemm, state, weights, scales, bounds, layer, batch, up)
-        if start.shape[0] == 0:
+        if start.shape[0] == 0 and layer < top and leads[layer] > 0:
+            settle_ahead(up, bias, _place(bounds, layer), leads[layer], batch, state)
+        elif start.shape[0] == 0:
             settle(up, down, bias, _place(bounds, layer), 0.0, batch, state)
     worst = 0
     steps, rows, remaining, finite = 0, batch, batch, True
