@@ -67,8 +67,10 @@ def generally(patch: pytest.MonkeyPatch) -> None:
 def test_trains_as_the_general_path_does(
     case: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights three times as large as drawn: they are scaled into their balls."""
+    """Weights three times as large as drawn: they are scaled into their balls. The free phase of a
+    stack begins elsewhere than on the general path, so that both agree to the tolerance alone."""
     one = network(case, dtype, 3.0)
+    one.tol = 1e-6 if dtype == torch.float32 else 1e-13
     two = copy.deepcopy(one)
     data = [batch(dtype) for _ in range(5)]
     assert taken(one, data[0][0])
@@ -82,7 +84,7 @@ def test_trains_as_the_general_path_does(
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
-    digits = 1e-4 if dtype == torch.float32 else 1e-12
+    digits = 1e-4 if dtype == torch.float32 else 1e-11
     for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True):
         assert torch.allclose(a, b, rtol=digits, atol=digits)
     assert one.relaxations == two.relaxations
@@ -98,6 +100,7 @@ def test_reports_what_the_general_path_does(case: str, monkeypatch: pytest.Monke
         if number:
             generally(monkeypatch)
         model = network(case, torch.float64, 3.0)
+        model.tol = 1e-12  # the free phase of a stack begins elsewhere
         model.register_relaxation_hook(lambda phase, found: seen.append((phase, found)))
         given = x.clone().requires_grad_()
         F.cross_entropy(model(given), y).backward()
@@ -105,9 +108,10 @@ def test_reports_what_the_general_path_does(case: str, monkeypatch: pytest.Monke
         slopes.append(given.grad)
     assert torch.allclose(*slopes, rtol=1e-10, atol=1e-14)
     for (phase, one), (other, two) in zip(seen[:2], seen[2:], strict=True):
-        assert (phase, one.steps, one.status) == (other, two.steps, two.status)
-        assert torch.allclose(one.residual.double(), two.residual.double(), rtol=1e-6)
-        assert torch.allclose(one.error_bound, two.error_bound, rtol=1e-3)
+        assert (phase, one.status) == (other, two.status)
+        assert abs(one.steps - two.steps) <= (case == "two layers" and phase == "free")
+        assert float(one.residual.max()) <= model.tol
+        assert torch.allclose(one.error_bound, two.error_bound, rtol=1e-3, atol=1e-11)
         for a, b in zip((*one.state, *one.shift), (*two.state, *two.shift), strict=True):
             assert torch.allclose(a, b, rtol=1e-10, atol=1e-14)
 
@@ -139,6 +143,7 @@ def test_what_asks_for_more_gets_it(case: str, monkeypatch: pytest.MonkeyPatch) 
 
     for loss in (penalty, strong, huge):
         one, two = network(case, torch.float64), network(case, torch.float64)
+        one.tol = two.tol = 1e-9  # the free phase of a stack begins elsewhere
         found = gradients(one, loss(one))
         with monkeypatch.context() as patch:
             generally(patch)

@@ -26,9 +26,11 @@ def _scales(found, inside, layers):  # type: ignore[no-untyped-def]
 
 
 LEAD = 0.7
-"""Of ``γ‖W‖²``, what comes back of a layer's activity at the most, how much of it does: near the
-edge of stability 0.5 to 0.65 in trained networks of 256 and 1024 neurons. It is where a phase
-begins, and changes nothing of where it ends."""
+"""Of ``γ·min(‖W‖, 1)²``, how much of a layer's activity comes back to it from above: with full
+feedback near the edge of stability 0.5 to 0.65 in trained networks of 256 and 1024 neurons. With
+weak feedback and larger norms the layer above saturates, and hardly more comes back than that: a
+phase that began at 0.7 of ``γ‖W‖²`` took longer there. It is where a phase begins, and changes
+nothing of where it ends."""
 
 
 @helper
@@ -38,7 +40,7 @@ def _leads(found, inside, layers, feedback, memory):  # type: ignore[no-untyped-
     leads = np.zeros(layers)
     if memory:
         for k in range(inside.shape[0]):
-            norm = found[k, 0] * found[k, 1]
+            norm = min(found[k, 0] * found[k, 1], 1.0)
             leads[inside[k] - 1] = LEAD * feedback * norm * norm
     return leads
 
