@@ -52,7 +52,8 @@ BUILDS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], Tensor]] = {
     "HopfieldMLP": (
         teq.HopfieldMLP,
         {"sizes": [6, 5, 3], "activation": Tanh(), "output": "readout", "spectral_norm": True}
-        | {"radius": 0.9, "bound": "proven", "start": "random", "feedback": 1.0, **COMMON},
+        | {"radius": 0.9, "bound": "proven", "start": "random", "feedback": 1.0, "gain": 2.0}
+        | COMMON,
         X,
     ),
     "HopfieldMLP.deep": (
