@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -194,9 +195,9 @@ def test_blocks_of_both_kinds_agree() -> None:
     for weight in (thin, torch.randn(40, 30, dtype=torch.float64)):
         start = torch.randn(8, 30, dtype=torch.float64)
         one = best_in_block(weight, start, 2)
-        left, right = torch.empty(40, dtype=torch.float64), torch.empty_like(start)
-        arrays = weight.numpy(), start.numpy(), 2, left.numpy(), right.numpy()
-        two = compiled_norm(routine(weight.dtype), *arrays), left, right
+        left, right = torch.empty(1, 40, dtype=torch.float64), torch.empty_like(start)
+        arrays = weight.numpy(), start.numpy(), 2, left.numpy(), right.numpy(), np.empty(8)
+        two = compiled_norm(routine(weight.dtype), *arrays), left[0], right
         assert float(one[0]) == pytest.approx(two[0], rel=1e-9)
         assert one[0] <= norm(weight) * (1 + 1e-12)
         for a, b in ((one[1], two[1]), (one[2][0], two[2][0])):

@@ -119,8 +119,9 @@ _apply = direct(_Bounded)
 
 
 class Layout(NamedTuple):
-    """Rows, columns, vectors and rounds of every ball, whether it is symmetric, and its radius;
-    where its left and right vectors begin among those of all, and how many numbers these are."""
+    """Rows, columns, vectors and rounds of every ball, whether it is symmetric and how many pairs
+    of vectors are kept of it, and its radius; where its left and right vectors begin among those of
+    all, and how many numbers these are."""
 
     shapes: np.ndarray
     radii: np.ndarray
@@ -130,14 +131,18 @@ class Layout(NamedTuple):
     @classmethod
     def none(cls) -> Layout:
         """Of no ball at all."""
-        return cls(np.empty((0, 5), np.int64), np.empty(0), [], 0)
+        return cls(np.empty((0, 6), np.int64), np.empty(0), [], 0)
 
 
 @lru_cache(maxsize=64)
-def laid_out(balls: tuple[tuple[tuple[int, ...], tuple[int, int], bool, float], ...]) -> Layout:
+def laid_out(
+    balls: tuple[tuple[tuple[int, ...], tuple[int, int], bool, float], ...], pairs: int = 1
+) -> Layout:
     """Of balls with these shapes and blocks, symmetric or not, and radii."""
-    shapes = np.array([(*shape, *blocks, symmetric) for shape, blocks, symmetric, _ in balls])
-    sizes = np.stack([shapes[:, 0], shapes[:, 1] * shapes[:, 2]], 1)
+    shapes = np.array(
+        [(*shape, *blocks, symmetric, pairs) for shape, blocks, symmetric, _ in balls]
+    )
+    sizes = np.stack([pairs * shapes[:, 0], shapes[:, 1] * shapes[:, 2].clip(pairs)], 1)
     ends = np.cumsum(sizes)
     offsets = (ends - sizes.reshape(-1)).reshape(-1, 2)
     radii = np.array([radius for *_, radius in balls])

@@ -19,6 +19,11 @@ from toreqprop.kernels.vectors import dot
 SMALLEST, LARGEST = 1e-18, 1e18
 """Outside of these squares of norms may leave the range of floats."""
 
+OTHERS, PAIRS = 4, 5
+"""Columns of what is found of a matrix, where it is asked for: the sum of the squares of all
+singular values but those of the pairs of vectors that are kept, and from there on these, the
+largest first. They are of the matrix before it was brought into the ball."""
+
 
 @compiled
 def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-untyped-def]
@@ -28,18 +33,20 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
     margin and the number of training steps. Where the two weights are in one place nothing is
     written there: the factor is for who uses it. Columns of ``shapes``: rows, columns, vectors of a
     block, pairs of products (``cold`` times as many before the first step), or products of a
-    symmetric one, and whether it is. Columns of ``found``: ν, the factor, whether there is one, and
-    that from what lies at the bounded weight's address to the weight.
+    symmetric one, whether it is, and how many pairs of vectors are kept. Columns of ``found``: ν,
+    the factor, whether there is one, and that from what lies at the bounded weight's address to the
+    weight; and, where there are more columns, what `OTHERS` says.
     """
     like = gemm[2]
     kind, tiny = like.dtype.type, np.finfo(like.dtype).tiny
     for k in range(places.shape[0]):
-        rows, columns, size, rounds, symmetric = shapes[k]
+        rows, columns, size, rounds, symmetric, pairs = shapes[k]
         raw = matrix_at(places[k, 0], rows, columns, like)
         weight = matrix_at(places[k, 1], rows, columns, like)
         start = matrix_at(places[k, 2], size, columns, like)
-        left = numbers_at(places[k, 3], rows, like)
-        right = matrix_at(places[k, 4], size, columns, like)
+        left = matrix_at(places[k, 3], pairs, rows, like)
+        right = matrix_at(places[k, 4], max(size, pairs), columns, like)
+        values = np.zeros(max(size, pairs))
         margin = float(numbers_at(places[k, 5], 1, like)[0])
         if numbers_at(places[k, 6], 1, places)[0] == 0:
             rounds *= cold
@@ -47,7 +54,7 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
         if symmetric:
             symmetrise(raw, weight, 0.5)
             source = weight
-        value = _norm(gemm, source, symmetric, start, rounds, left, right)
+        value = _norm(gemm, source, symmetric, start, rounds, left, right, values)
         alone = places[k, 0] == places[k, 1]
         if not SMALLEST < value < LARGEST:  # or a NaN
             unit = 1 / max(_peak(source), tiny)
@@ -56,7 +63,7 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
             if not symmetric:
                 _times(raw, kind(1), weight)
             _scale(weight, kind(unit))
-            value = _norm(gemm, weight, symmetric, start, rounds, left, right)
+            value = _norm(gemm, weight, symmetric, start, rounds, left, right, values)
         reach = value * margin
         inside = reach <= radii[k] * unit
         share = 1 / unit if inside else radii[k] / max(reach, tiny)
@@ -68,13 +75,29 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
             _times(raw, kind(share), weight)
         found[k, 0], found[k, 1], found[k, 2] = value / unit, share * unit, not inside
         found[k, 3] = share * unit if alone else 1.0
+        if found.shape[1] > PAIRS:
+            found[k, OTHERS] = _others(raw, values[:pairs], unit)
+            for m in range(pairs):
+                found[k, PAIRS + m] = values[m] / unit
 
 
 @helper
-def _norm(gemm, matrix, symmetric, start, rounds, left, right):  # type: ignore[no-untyped-def]
+def _norm(gemm, matrix, symmetric, start, rounds, left, right, values):  # type: ignore[no-untyped-def]
     if symmetric:
-        return symmetric_norm(matrix, start[0], rounds, left, right[0])
-    return block_norm(gemm, matrix, start, rounds, left, right)
+        return symmetric_norm(matrix, start[0], rounds, left[0], right[0])
+    return block_norm(gemm, matrix, start, rounds, left, right, values)
+
+
+@helper
+def _others(matrix, values, unit):  # type: ignore[no-untyped-def]
+    """The sum of the squares of all singular values but these, which are those of ``unit`` times
+    the matrix."""
+    total = 0.0
+    for i in range(matrix.shape[0]):
+        total += dot(matrix[i], matrix[i])
+    for value in values:
+        total -= (value / unit) ** 2
+    return max(total, 0.0)
 
 
 @compiled
@@ -92,7 +115,7 @@ def out_of_balls(places, shapes, found, fresh, every, like):  # type: ignore[no-
     for k in range(places.shape[0]):
         if places[k, 0] == 0:
             continue
-        rows, columns, size, _, symmetric = shapes[k]
+        rows, columns, size, _, symmetric, _ = shapes[k]
         right = matrix_at(places[k, 4], size, columns, like)
         if places[k, 7]:
             gradient = matrix_at(places[k, 0], rows, columns, like)

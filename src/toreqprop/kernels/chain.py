@@ -22,6 +22,7 @@ from torch import Tensor
 from toreqprop.checks import unchecked
 from toreqprop.kernels import chain_phases as phases
 from toreqprop.kernels.base import status
+from toreqprop.kernels.chain_ahead import nothing_slow
 from toreqprop.kernels.products import routine
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
 from toreqprop.solution import Pushes, Solution, State, Status
@@ -52,9 +53,9 @@ class Chain:
         found = _empty(drive, widths)
         places = _at((*self.weights, *self.biases, *found, *begin))
         steps, good, finite, layer = phases.relax(
-            routine(drive.dtype), drive.numpy(), places, _ones(len(widths)), np.zeros(len(widths)),
-            _bounds(widths), self.feedback, self.memory, constants(tol, drive.dtype), max_steps,
-            residual,
+            routine(drive.dtype), drive.numpy(), places, _ones(len(widths)),
+            *_unknown(len(widths) - 1), _bounds(widths), self.feedback, self.memory,
+            constants(tol, drive.dtype), max_steps, residual,
         )  # fmt: skip
         return _solution(found, steps, good, finite, layer, residual)
 
@@ -81,9 +82,9 @@ class Chain:
         residual, moved = np.zeros(drive.shape[0]), np.zeros((layers, 2))
         places = _at((*self.weights, *self.biases, *forces, *known, *center, *shift))
         passes, good, finite, layer, restless = phases.relax_pair(
-            routine(drive.dtype), drive.numpy(), places, _ones(layers), shares, _bounds(widths),
-            self.feedback, self.memory, constants(tol, drive.dtype), RECENTRED, max_steps,
-            residual, moved,
+            routine(drive.dtype), drive.numpy(), places, _ones(layers), *_unknown(layers - 1),
+            shares, _bounds(widths), self.feedback, self.memory, constants(tol, drive.dtype),
+            RECENTRED, max_steps, residual, moved,
         )  # fmt: skip
         if restless:
             return None
@@ -134,6 +135,12 @@ def constants(tol: float, dtype: torch.dtype) -> np.ndarray:
     relative to; slack of a shift, and drift of its center."""
     rounding = ROUNDING_FLOOR * torch.finfo(dtype).eps
     return np.array([tol, rounding, ACTIVITY_FLOOR, NUDGE_SLACK, DRIFT])
+
+
+@lru_cache(maxsize=64)
+def _unknown(couplings: int) -> tuple[np.ndarray, np.ndarray]:
+    """The weights come without their balls: phases begin plainly."""
+    return nothing_slow(couplings), np.zeros((couplings, 2), np.int64)
 
 
 @lru_cache(maxsize=64)

@@ -34,20 +34,6 @@ def settle(up, down, bias, place, strength, rows, out):  # type: ignore[no-untyp
 
 
 @helper
-def settle_ahead(up, bias, place, lead, rows, out):  # type: ignore[no-untyped-def]
-    """``tanh(u + lead·tanh(u))`` of one layer, ``u = up + bias``: with what it will hear of itself
-    from above."""
-    factor = up.dtype.type(lead)
-    a, b = place
-    own = bias[a:b]
-    for i in range(rows):
-        below, row = up[i, a:b], out[i, a:b]
-        for j in range(row.shape[0]):
-            told = below[j] + own[j]
-            row[j] = tanh(told + factor * tanh(told))
-
-
-@helper
 def part_of(row, places, bounds, layer, sample):  # type: ignore[no-untyped-def]
     """A sample's part of one layer, whose numbers, of the type of ``row``, begin at an address."""
     width = bounds[layer + 1] - bounds[layer]

@@ -61,7 +61,7 @@ def _along(image, start, one, two, out):  # type: ignore[no-untyped-def]
 
 @helper
 def balance(  # type: ignore[no-untyped-def]
-    half, accelerated, fresh, falling, middle, shift, center, up, rising, down, heat, bounds,
+    half, accelerated, fresh, falling, middle, shift, center, up, rising, down, push, heat, bounds,
     constants, final, rows, ledger, done, free, places, moved,
 ):  # fmt: skip
     """After a pass from ``shift`` to ``fresh``: what has converged, and the next start.
@@ -69,12 +69,13 @@ def balance(  # type: ignore[no-untyped-def]
     ``up`` has the products with ``shift``, ``rising`` those with ``fresh``, ``falling`` what the
     way down found. What pulls at the image y of a pass is ``γWᵀ(y − m)``, m being what the way down
     found above the layer, at the top the start; so products upwards are all that `least_energy`
-    needs. After the first ``half`` of the first pass nothing has come up yet: that is what pulls,
-    and it is known from the products ``down``. Samples for which this is enough end there. A
-    sample's residual is its largest last change, or, where that is small enough, how far its center
-    has drifted. Columns of ``ledger``: place among all, residual, layer; ``free``, ``places`` and
-    ``moved`` are those of `_keep_pair`. Returns how many samples go on, whether all is finite, and
-    the largest drift.
+    needs. After ``half`` of a pass, its way down, nothing has come up yet: what pulls is known from
+    the products ``down``, and at the top, which has not moved, from the ``push`` as well. There
+    samples end whose layers changed by no more than the share ``half`` of what they may, and all
+    others are left as they are. A sample's residual is its largest last change, or, where that is
+    small enough, how far its center has drifted. Columns of ``ledger``: place among all, residual,
+    layer; ``free``, ``places`` and ``moved`` are those of `_keep_pair`. Returns how many samples go
+    on, whether all is finite, and the largest drift.
     """
     tol, rounding, floor, slack = constants[0], constants[1], constants[2], constants[3]
     layers = bounds.shape[0] - 1
@@ -94,10 +95,16 @@ def balance(  # type: ignore[no-untyped-def]
             if not change <= worst:
                 worst, where = change, float(layer)
             if accelerated:
-                if layer > 0 and half:
+                if half > 0:
+                    own[layer, 1] = own[layer, 2] = 0
+                if layer > 0 and half > 0:
                     below = bounds[layer - 1]
-                    link[layer, 0] = dot(fresh[i, below:a], down[i, below:a])
-                    force[layer, 0] = heat[layer] * link[layer, 0]
+                    told = down[i, below:a]
+                    link[layer, 0] = dot(fresh[i, below:a], told)
+                    known = dot(shift[i, below:a], told)
+                    if layer + 1 == layers:
+                        known = own[layer, 0] + dot(y, push[i, a:b])
+                    force[layer, 0] = heat[layer] * (link[layer, 0] - known)
                 elif layer > 0:
                     m = falling[i, a:b] if layer + 1 < layers else x
                     links(y, x, rising[i, a:b], up[i, a:b], m, link[layer])
@@ -119,8 +126,8 @@ def balance(  # type: ignore[no-untyped-def]
         if not math.isfinite(worst + drift):
             ledger[i, 1] = np.nan
             finite = False
-        done[i] = ledger[i, 1] <= tol
-        if half and not done[i]:
+        done[i] = ledger[i, 1] <= tol * (half if half > 0 else 1.0)
+        if half > 0 and not done[i]:
             remaining += 1
             continue
         if (done[i] and not near) or (final and not done[i]) or not finite:

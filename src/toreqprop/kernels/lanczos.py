@@ -176,8 +176,9 @@ def _its_vector(middle, beside, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-untyped-def]
-    """``‖W‖₂`` from below, its left vector and the best right ones, from a block ``start``.
+def block_norm(gemm, matrix, start, rounds, left, right, values):  # type: ignore[no-untyped-def]
+    """``‖W‖₂`` from below, the best left and right vectors and their singular ``values``, from a
+    block ``start``: as many as there is room for.
 
     As `energies.singular_block.best_in_block` says; ``gemm`` is a routine of `kernels.products`.
     """
@@ -198,13 +199,13 @@ def block_norm(gemm, matrix, start, rounds, left, right):  # type: ignore[no-unt
         product(gemm, fresh, place, moved, end - known, (0, 0, rows, columns, False))
         if end < whole:
             product(gemm, moved, place, image, end - known, (0, 0, rows, columns, True))
-    return _best_in_basis(basis, products, left, right)
+    return _best_in_basis(basis, products, left, right, values)
 
 
 @helper
-def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def]
-    """``‖UᵀW‖₂`` from ``products = UᵀW``; its left vector and the best right ones."""
-    count, size = basis.shape[0], right.shape[0]
+def _best_in_basis(basis, products, left, right, values):  # type: ignore[no-untyped-def]
+    """``‖UᵀW‖₂`` from ``products = UᵀW``, and the best vectors on both sides."""
+    count = basis.shape[0]
     gram = np.empty((count, count))
     for k in range(count):
         for m in range(k + 1):
@@ -212,16 +213,19 @@ def _best_in_basis(basis, products, left, right):  # type: ignore[no-untyped-def
             gram[m, k] = gram[k, m]
     left[:] = 0
     right[:] = 0
+    values[:] = 0
     if not np.isfinite(gram).all():
         return np.nan
-    values, vectors = np.linalg.eigh(gram)
-    largest = math.sqrt(max(values[count - 1], 0.0))
-    _combined(basis, vectors[:, count - 1].copy(), count, left)
-    for k in range(size):
+    squares, vectors = np.linalg.eigh(gram)
+    largest = math.sqrt(max(squares[count - 1], 0.0))
+    for k in range(min(count, values.shape[0])):
         at = count - 1 - k
-        length = math.sqrt(max(values[at], 0.0))
-        if length > 1e-6 * largest:
+        length = math.sqrt(max(squares[at], 0.0))
+        if k < left.shape[0]:
+            _combined(basis, vectors[:, at].copy(), count, left[k])
+        if k < right.shape[0] and length > 1e-6 * largest:
             _combined(products, vectors[:, at] / length, count, right[k])
+            values[k] = length
     return largest
 
 

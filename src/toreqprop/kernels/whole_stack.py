@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from toreqprop.kernels.balls import LARGEST, SMALLEST, into_balls, out_of_balls
+from toreqprop.kernels.balls import (
+    LARGEST,
+    OTHERS,
+    PAIRS,
+    SMALLEST,
+    into_balls,
+    out_of_balls,
+)
+from toreqprop.kernels.chain_ahead import KNOWN, REST, SINGULAR, nothing_slow
 from toreqprop.kernels.chain_phases import relax, relax_pair
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.hebbian import add_bias, read_back, read_out, stack_gradients
@@ -25,24 +33,22 @@ def _scales(found, inside, layers):  # type: ignore[no-untyped-def]
     return scales
 
 
-LEAD = 0.7
-"""Of ``γ·min(‖W‖, 1)²``, how much of a layer's activity comes back to it from above: with full
-feedback near the edge of stability 0.5 to 0.65 in trained networks of 256 and 1024 neurons. With
-weak feedback and larger norms the layer above saturates, and hardly more comes back than that: a
-phase that began at 0.7 of ``γ‖W‖²`` took longer there. It is where a phase begins, and changes
-nothing of where it ends."""
-
-
 @helper
-def _leads(found, inside, layers, feedback, memory):  # type: ignore[no-untyped-def]
-    """How much of its activity comes back to each layer, by the norms above it. Plain passes begin
-    plainly, and so does what has no bound."""
-    leads = np.zeros(layers)
-    if memory:
+def _slow(found, balls, inside, layers, memory):  # type: ignore[no-untyped-def]
+    """What the balls know of each coupling (`chain_ahead`), and the addresses of its vectors.
+    Plain passes begin plainly, and so does what has no bound."""
+    slow, ends = nothing_slow(layers - 1), np.zeros((layers - 1, 2), np.int64)
+    if memory and found.shape[0]:
+        known = found.shape[1] - PAIRS
+        wide = np.zeros((layers - 1, SINGULAR + known))
         for k in range(inside.shape[0]):
-            norm = min(found[k, 0] * found[k, 1], 1.0)
-            leads[inside[k] - 1] = LEAD * feedback * norm * norm
-    return leads
+            row, factor = wide[inside[k] - 1], found[k, 1]
+            row[KNOWN], row[REST] = known, found[k, OTHERS] * factor * factor
+            for m in range(known):
+                row[SINGULAR + m] = found[k, PAIRS + m] * factor
+            ends[inside[k] - 1, 0], ends[inside[k] - 1, 1] = balls[k, 3], balls[k, 4]
+        slow = wide
+    return slow, ends
 
 
 @compiled
@@ -75,10 +81,10 @@ def forward(  # type: ignore[no-untyped-def]
     _copy(weights[1:], order[: layers - 1])
     _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
     _copy(given[2 + 2 * layers :], order[2 * layers - 2 :])
+    slow, ends = _slow(found, balls, inside, layers, memory)
     ended = relax(
-        gemm, drive, order, _scales(found, inside, layers),
-        _leads(found, inside, layers, feedback, memory), bounds, feedback, memory, constants,
-        max_steps, residuals,
+        gemm, drive, order, _scales(found, inside, layers), slow, ends, bounds, feedback, memory,
+        constants, max_steps, residuals,
     )  # fmt: skip
     read_out(gemm, matrix_at(given[1 + 3 * layers], batch, widths[layers], like), reading, gains)
     return ended
@@ -123,9 +129,10 @@ def backward(  # type: ignore[no-untyped-def]
     _copy(ends, rest[2 * layers :])
     shares = np.zeros(layers)
     shares[layers - 1] = nudge[0]
+    slow, known = _slow(found, balls, inside, layers, memory)
     passes, good, finite, layer, restless = relax_pair(
-        gemm, drive, order, _scales(found, inside, layers), shares, bounds, feedback, memory,
-        constants, recentred_most, max_steps, residuals, moved,
+        gemm, drive, order, _scales(found, inside, layers), slow, known, shares, bounds, feedback,
+        memory, constants, recentred_most, max_steps, residuals, moved,
     )  # fmt: skip
     due = False
     if not restless:

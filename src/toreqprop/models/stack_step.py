@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
 
 
+PAIRS = 16
+"""Singular vectors of a coupling that phases begin with, at most: as many as the block that its
+norm is estimated from has after two rounds."""
+
+
 class StackStep(Step):
     """Tanh layers joined by matrices, relaxed by passes: see `kernels.whole_stack`."""
 
     written: ClassVar[bool] = False
 
     def __init__(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> None:
-        from toreqprop.kernels import chain, whole_stack
+        from toreqprop.kernels import balls, chain, whole_stack
         from toreqprop.kernels.products import routine
 
         super().__init__(model, given, dtype)
@@ -34,6 +39,7 @@ class StackStep(Step):
         self.feedback = float(self.field.feedback)  # type: ignore[attr-defined]
         self.memory = memory_of_passes(self.solver)
         self.constants = chain.constants(self.solver.tol, dtype)
+        self.columns = balls.PAIRS + self.pairs
         self.recentred, self.code, self.routine = chain.RECENTRED, whole_stack, routine
 
     @staticmethod
@@ -53,6 +59,15 @@ class StackStep(Step):
             below = bias[0]
         return True
 
+    @staticmethod
+    def pairs_of(model: EquilibriumModel, given: Matrices) -> int:
+        field, balls = model.field, given.balls
+        largest = max([ball.radius for ball in balls], default=0.0)
+        # What comes back once around is less than what may be left: there is not much to sum.
+        if not balls or field.feedback * largest**2 <= model._solver.tol:  # type: ignore[attr-defined]
+            return 1
+        return min([PAIRS, *[min(ball.shape) for ball in balls]])
+
     def free(
         self, x: Tensor, params: Params, reading: Reading
     ) -> tuple[Solution, Tensor, np.ndarray]:
@@ -61,7 +76,7 @@ class StackStep(Step):
         state = tuple([new(batch, width) for width in self.widths[1:]])
         used = self.used(params, scratch, batch)
         balls = self.ball_places(params, used, scratch, batch)
-        found, residual = np.empty((len(self.balls), 4)), np.zeros(batch)
+        found, residual = np.empty((len(self.balls), self.columns)), np.zeros(batch)
         steps, good, finite, layer = self.code.forward(
             self.routine(self.dtype), self._given(x, used, scratch, state), balls, self.above,
             self.sizes, self.bounds, self.layout.shapes, self.layout.radii, COLD, self.feedback,

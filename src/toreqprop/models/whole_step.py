@@ -103,7 +103,8 @@ class Step(ABC):
         self.balls, self.inside = given.balls, given.inside
         self.radii = tuple([ball.radius for ball in given.balls])
         kinds = [(b.shape, b.blocks, b.symmetric, b.radius) for b in given.balls]
-        self.layout = laid_out(tuple(kinds)) if kinds else Layout.none()
+        self.pairs = self.pairs_of(model, given)
+        self.layout = laid_out(tuple(kinds), self.pairs) if kinds else Layout.none()
         numbers = [b.shape[0] * b.shape[1] if self.written else 0 for b in given.balls]
         self.places = (self.layout.total + np.cumsum([0, *numbers])).tolist()
         beta = float(self.gradient.beta)  # type: ignore[attr-defined]
@@ -114,6 +115,12 @@ class Step(ABC):
     @abstractmethod
     def serves(model: EquilibriumModel, given: Matrices) -> bool:
         """Whether the model is of this kind; its gradient is `CenteredEP`."""
+
+    @staticmethod
+    def pairs_of(model: EquilibriumModel, given: Matrices) -> int:
+        """How many pairs of singular vectors of a coupling are kept from the estimate of its norm:
+        more than one where phases begin with them."""
+        return 1
 
     @abstractmethod
     def free(
