@@ -205,6 +205,42 @@ def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
     assert counts[teq.Anderson()] < 0.5 * counts[FixedPoint()]
 
 
+def test_an_extrapolation_that_went_wrong_is_taken_back() -> None:
+    """The second sample's residual grew: it goes on from the last image as if it had just begun.
+    The first goes on as it would have without the second."""
+    system, solver = dense_system(6, 0.9, seed=0, batch=2), Anderson(2)
+    with torch.no_grad():
+        states, memory = [system.initial_state()], ()
+        for _ in range(3):
+            image = system.map(states[-1])
+            state, memory = solver.step(system, states[-1], image, memory)
+            states.append(state)
+        last_image = memory[0] + memory[1]
+        right, _ = solver.step(system, states[-1], system.map(states[-1]), memory)
+        thrown = states[-1][0].clone()
+        thrown[1] = math.nan
+        for value in (math.nan, 1e6):
+            gone = system.map((thrown,))[0] + torch.tensor([[0.0], [value]])
+            found, kept = solver.step(system, (thrown.nan_to_num(),), (gone,), memory)
+            torch.testing.assert_close(found[0][0], right[0][0])
+            torch.testing.assert_close(found[0][1], last_image[1])
+            assert all(part.isfinite().all() for part in kept)
+        # What remains is a relaxation that arrives.
+        state, memory = found, kept
+        for _ in range(40):
+            state, memory = solver.step(system, state, system.map(state), memory)
+    torch.testing.assert_close(state[0], exact_equilibrium(system), rtol=1e-5, atol=1e-6)
+
+
+def test_residuals_that_line_up_are_not_extrapolated_from() -> None:
+    """Two residuals that hardly differ ask for a step of thousands of times their size."""
+    system = dense_system(3, 0.5, seed=0, batch=1)
+    point, gap = torch.zeros(1, 3), torch.tensor([[1e-3, 0.0, 0.0]])
+    memory = (point - 1e-3, gap * (1 + 1e-4))
+    found, _ = Anderson(2).step(system, (point,), (point + gap,), memory)
+    torch.testing.assert_close(found[0], point + gap)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     size=st.integers(1, 24),

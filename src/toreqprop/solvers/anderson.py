@@ -22,6 +22,10 @@ class Anderson(Solver):
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
     ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
+
+    Next to a bifurcation residuals line up, and what is extrapolated from them may be anything. A
+    sample whose residual has become `GROWTH` times the last goes back to the last image and forgets
+    what it had learnt, and no ``γ`` is larger than `LARGEST`, as in the compiled phases.
     """
 
     memory: int = 4
@@ -51,6 +55,9 @@ class Anderson(Solver):
         if not memory:
             return image, (point, gap)
         last_point, last_gap, *history = memory
+        lost = ~(_size(gap) <= GROWTH * _size(last_gap))
+        point, gap = torch.where(lost, last_point, point), torch.where(lost, last_gap, gap)
+        history = [past.masked_fill(lost.unsqueeze(2), 0.0) for past in history]
         moves = torch.stack([point - last_point], 1)
         changes = torch.stack([gap - last_gap], 1)
         if history:
@@ -67,9 +74,19 @@ class Anderson(Solver):
         gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
         target = adjoint @ (gap * weight).unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
-        gamma = torch.where((failed != 0)[:, None, None], 0.0, gamma).nan_to_num(0.0, 0.0, 0.0)
+        sane = (failed == 0) & (gamma.abs() < LARGEST).flatten(1).all(1)
+        gamma = torch.where(sane[:, None, None], gamma, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
         return _restore(proposal, state), (point, gap, moves, changes)
+
+
+GROWTH = 10.0
+"""Residuals of a weak contraction go up and down by less while they fall."""
+LARGEST = 1e3
+
+
+def _size(gap: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(gap, dim=1, keepdim=True)
 
 
 def _weights(system: Dynamics, image: State) -> Tensor:
