@@ -205,31 +205,19 @@ def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
     assert counts[teq.Anderson()] < 0.5 * counts[FixedPoint()]
 
 
-def test_an_extrapolation_that_went_wrong_is_taken_back() -> None:
-    """The second sample's residual grew: it goes on from the last image as if it had just begun.
-    The first goes on as it would have without the second."""
+def test_a_sample_whose_residual_grew_takes_a_plain_step() -> None:
+    """The second sample was thrown; the first goes on as it would have without it."""
     system, solver = dense_system(6, 0.9, seed=0, batch=2), Anderson(2)
-    with torch.no_grad():
-        states, memory = [system.initial_state()], ()
-        for _ in range(3):
-            image = system.map(states[-1])
-            state, memory = solver.step(system, states[-1], image, memory)
-            states.append(state)
-        last_image = memory[0] + memory[1]
-        right, _ = solver.step(system, states[-1], system.map(states[-1]), memory)
-        thrown = states[-1][0].clone()
-        thrown[1] = math.nan
-        for value in (math.nan, 1e6):
-            gone = system.map((thrown,))[0] + torch.tensor([[0.0], [value]])
-            found, kept = solver.step(system, (thrown.nan_to_num(),), (gone,), memory)
-            torch.testing.assert_close(found[0][0], right[0][0])
-            torch.testing.assert_close(found[0][1], last_image[1])
-            assert all(part.isfinite().all() for part in kept)
-        # What remains is a relaxation that arrives.
-        state, memory = found, kept
-        for _ in range(40):
-            state, memory = solver.step(system, state, system.map(state), memory)
-    torch.testing.assert_close(state[0], exact_equilibrium(system), rtol=1e-5, atol=1e-6)
+    state, memory = system.initial_state(), ()
+    for _ in range(3):
+        state, memory = solver.step(system, state, system.map(state), memory)
+    right, _ = solver.step(system, state, system.map(state), memory)
+    thrown = (state[0] + torch.tensor([[0.0], [3.0]]),)
+    image = system.map(thrown)
+    found, _ = solver.step(system, thrown, image, memory)
+    torch.testing.assert_close(found[0][0], right[0][0])
+    torch.testing.assert_close(found[0][1], image[0][1])
+    assert not torch.allclose(right[0], system.map(state)[0])  # others are extrapolated
 
 
 def test_residuals_that_line_up_are_not_extrapolated_from() -> None:

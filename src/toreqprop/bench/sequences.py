@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop.certificate import certify
+from toreqprop.errors import InvalidInputError
 from toreqprop.evidence import Measurement
 from toreqprop.gradients import CenteredEP
 from toreqprop.models import EquilibriumTransformer
@@ -111,8 +112,10 @@ def trained(
 
 def _certified(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
     assert isinstance(model, EquilibriumTransformer)
-    # A copy: what it relaxes is not counted as the training's.
-    found = certify(copy.deepcopy(model), x, y, loss=token_loss)
+    try:  # of a copy: what it relaxes is not counted as the training's
+        found = certify(copy.deepcopy(model), x, y, loss=token_loss)
+    except InvalidInputError as lost:  # a training that diverged is a finding too
+        return {"ok": False, "cosine": 0.0, "verdict": str(lost)}
     return {"ok": found.ok, "cosine": found.min_cosine, "verdict": found.verdict}
 
 

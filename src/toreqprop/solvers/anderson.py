@@ -23,9 +23,9 @@ class Anderson(Solver):
     ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
 
-    Next to a bifurcation residuals line up, and what is extrapolated from them may be anything. A
-    sample whose residual has become `GROWTH` times the last goes back to the last image and forgets
-    what it had learnt, and no ``γ`` is larger than `LARGEST`, as in the compiled phases.
+    Next to a bifurcation residuals line up, and what is extrapolated from them may be anything.
+    Where a sample's residual has grown its next step is a plain one, and no ``γ`` is larger than
+    `LARGEST`, as in the compiled phases.
     """
 
     memory: int = 4
@@ -55,9 +55,6 @@ class Anderson(Solver):
         if not memory:
             return image, (point, gap)
         last_point, last_gap, *history = memory
-        lost = ~(_size(gap) <= GROWTH * _size(last_gap))
-        point, gap = torch.where(lost, last_point, point), torch.where(lost, last_gap, gap)
-        history = [past.masked_fill(lost.unsqueeze(2), 0.0) for past in history]
         moves = torch.stack([point - last_point], 1)
         changes = torch.stack([gap - last_gap], 1)
         if history:
@@ -75,18 +72,13 @@ class Anderson(Solver):
         target = adjoint @ (gap * weight).unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
         sane = (failed == 0) & (gamma.abs() < LARGEST).flatten(1).all(1)
+        sane &= torch.linalg.vector_norm(gap, dim=1) <= torch.linalg.vector_norm(last_gap, dim=1)
         gamma = torch.where(sane[:, None, None], gamma, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
         return _restore(proposal, state), (point, gap, moves, changes)
 
 
-GROWTH = 10.0
-"""Residuals of a weak contraction go up and down by less while they fall."""
 LARGEST = 1e3
-
-
-def _size(gap: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(gap, dim=1, keepdim=True)
 
 
 def _weights(system: Dynamics, image: State) -> Tensor:
