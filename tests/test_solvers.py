@@ -207,7 +207,7 @@ def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
 
 def test_a_sample_whose_residual_grew_takes_a_plain_step() -> None:
     """The second sample was thrown; the first goes on as it would have without it."""
-    system, solver = dense_system(6, 0.9, seed=0, batch=2), Anderson(2)
+    system, solver = dense_system(6, 0.9, seed=0, batch=2), Anderson(2, careful=True)
     state, memory = system.initial_state(), ()
     for _ in range(3):
         state, memory = solver.step(system, state, system.map(state), memory)
@@ -225,8 +225,12 @@ def test_residuals_that_line_up_are_not_extrapolated_from() -> None:
     system = dense_system(3, 0.5, seed=0, batch=1)
     point, gap = torch.zeros(1, 3), torch.tensor([[1e-3, 0.0, 0.0]])
     memory = (point - 1e-3, gap * (1 + 1e-4))
-    found, _ = Anderson(2).step(system, (point,), (point + gap,), memory)
+    found = [
+        Anderson(2, careful=careful).step(system, (point,), (point + gap,), memory)[0][0]
+        for careful in (True, False)
+    ]
     torch.testing.assert_close(found[0], point + gap)
+    assert not torch.allclose(found[1], point + gap)
 
 
 @settings(max_examples=150, deadline=None)

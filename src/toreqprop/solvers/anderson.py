@@ -24,16 +24,19 @@ class Anderson(Solver):
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
 
     Next to a bifurcation residuals line up, and what is extrapolated from them may be anything.
-    Where a sample's residual has grown its next step is a plain one, and no ``γ`` is larger than
-    `LARGEST`, as in the compiled phases.
+    Where it is ``careful``, a sample whose residual has grown takes a plain step next, and no ``γ``
+    is larger than `LARGEST`: for maps that contract but bend, as attention does. One that does not
+    contract may need the extrapolation to arrive at all.
     """
 
     memory: int = 4
     inner: Solver | None = None
+    careful: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.whole_number("memory", self.memory, 1)
+        checks.flag("careful", self.careful)
         if self.inner is not None:
             checks.instance("inner", self.inner, Solver, "use GaussSeidel()")
 
@@ -71,9 +74,11 @@ class Anderson(Solver):
         gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
         target = adjoint @ (gap * weight).unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
-        sane = (failed == 0) & (gamma.abs() < LARGEST).flatten(1).all(1)
-        sane &= torch.linalg.vector_norm(gap, dim=1) <= torch.linalg.vector_norm(last_gap, dim=1)
-        gamma = torch.where(sane[:, None, None], gamma, 0.0)
+        sane = failed == 0
+        if self.careful:
+            fell = torch.linalg.vector_norm(gap, dim=1) <= torch.linalg.vector_norm(last_gap, dim=1)
+            sane = sane & fell & (gamma.abs() < LARGEST).flatten(1).all(1)
+        gamma = torch.where(sane[:, None, None], gamma, 0.0).nan_to_num(0.0, 0.0, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
         return _restore(proposal, state), (point, gap, moves, changes)
 
