@@ -39,8 +39,9 @@ def benchmark_staleness(report: dict[str, Any]) -> list[str]:
     return stale + [f"{name} (not in it)" for name in sorted(untried - known)]
 
 
-def verification_staleness(report: dict[str, Any]) -> list[str]:
-    """The tracks of a verification that would have to be run again."""
+def verification_staleness(report: dict[str, Any], whole: bool = True) -> list[str]:
+    """The tracks of a verification that would have to be run again, and of a whole one those that
+    are missing."""
     level = next(level for level in LEVELS.values() if level.title == report["level"])
     stale = []
     for track in report["tracks"]:
@@ -48,7 +49,7 @@ def verification_staleness(report: dict[str, Any]) -> list[str]:
         seeds = tuple(track["seeds"])
         if known is None or Job(known, level, seeds).key != track.get("key"):
             stale.append(f"track {track['number']}")
-    there = {track["number"] for track in report["tracks"]}
+    there = {track["number"] for track in report["tracks"]} if whole else set(all_tracks())
     return stale + [f"track {n} (not in it)" for n in all_tracks() if n not in there]
 
 
@@ -111,7 +112,7 @@ def staleness(path: Path, report: Any) -> list[str] | None:
     if path.name == "benchmark.json":
         return benchmark_staleness(report)
     if path.name == "verification.json":
-        return verification_staleness(report)
+        return verification_staleness(report, path.parent.name in LEVELS)
     if path.name == "mutations.json":
         return mutation_staleness(report)
     if path.parent.name == "hardware" and path.stem in OF_CHIPS:

@@ -205,6 +205,34 @@ def test_anderson_needs_fewer_evaluations_where_contraction_is_weak() -> None:
     assert counts[teq.Anderson()] < 0.5 * counts[FixedPoint()]
 
 
+def test_a_sample_whose_residual_grew_takes_a_plain_step() -> None:
+    """The second sample was thrown; the first goes on as it would have without it."""
+    system, solver = dense_system(6, 0.9, seed=0, batch=2), Anderson(2, careful=True)
+    state, memory = system.initial_state(), ()
+    for _ in range(3):
+        state, memory = solver.step(system, state, system.map(state), memory)
+    right, _ = solver.step(system, state, system.map(state), memory)
+    thrown = (state[0] + torch.tensor([[0.0], [3.0]]),)
+    image = system.map(thrown)
+    found, _ = solver.step(system, thrown, image, memory)
+    torch.testing.assert_close(found[0][0], right[0][0])
+    torch.testing.assert_close(found[0][1], image[0][1])
+    assert not torch.allclose(right[0], system.map(state)[0])  # others are extrapolated
+
+
+def test_residuals_that_line_up_are_not_extrapolated_from() -> None:
+    """Two residuals that hardly differ ask for a step of thousands of times their size."""
+    system = dense_system(3, 0.5, seed=0, batch=1)
+    point, gap = torch.zeros(1, 3), torch.tensor([[1e-3, 0.0, 0.0]])
+    memory = (point - 1e-3, gap * (1 + 1e-4))
+    found = [
+        Anderson(2, careful=careful).step(system, (point,), (point + gap,), memory)[0][0]
+        for careful in (True, False)
+    ]
+    torch.testing.assert_close(found[0], point + gap)
+    assert not torch.allclose(found[1], point + gap)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     size=st.integers(1, 24),

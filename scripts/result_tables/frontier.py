@@ -1,10 +1,10 @@
-"""Mazes, completion, CIFAR-10, language and control from reward."""
+"""Mazes, completion, CIFAR-10, language, sequences and control from reward."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from toreqprop.bench import completion_report, maze_credit, maze_nudges, maze_study
+from toreqprop.bench import completion_report, maze_credit, maze_nudges, maze_study, sequences
 from toreqprop.bench.cifar import report as cifar_report
 from toreqprop.bench.language import report as language_report
 from toreqprop.bench.reward import report as reward_report
@@ -77,6 +77,7 @@ BLOCKS = {
     "language-settling": _language(language_report.settling_lines),
     "language-samples": _language(language_report.sample_lines),
     "language-text": _language(language_report.text_lines),
+    "sequences": measured("sequences.json", "sequences", sequences.render_markdown),
     "language-search": measured(
         "language_search.jsonl", "language --search", language_report.search_lines
     ),

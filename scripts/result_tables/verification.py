@@ -40,9 +40,9 @@ def mutation_table() -> list[str]:
     ]  # fmt: skip
 
 
-def self_test_sentence() -> list[str]:
-    """What the verification with five seeds found, and how many sabotages were seen."""
-    found = load("verification/full/verification.json")
+def self_test_sentence(level: str = "full") -> list[str]:
+    """What a verification found, and how many sabotages were seen."""
+    found = load(f"verification/{level}/verification.json")
     counts = ", ".join(f"{n} {status}" for status, n in found["overall"]["counts"].items() if n)
     seen = found["self_test"]
     tried = [d for d in seen or [] if d["available"]]
@@ -152,6 +152,7 @@ BLOCKS = {
     "bias": bias_table,
     "mutations": mutation_table,
     "self-test": self_test_sentence,
+    "self-test-some": lambda: self_test_sentence("quick-partial"),
     "kills": lambda: tried("kill", kills_table),
     "fuzz": lambda: tried("fuzz", fuzz_table),
     "soak": lambda: tried("soak", soak_sentence),

@@ -14,6 +14,7 @@ from toreqprop.bench import maze_study
 from toreqprop.bench.mazes import METHODS, SETUPS, Setup, build, split
 from toreqprop.cli import mazes as command
 from toreqprop.errors import InvalidInputError
+from toreqprop.evidence.study import stale
 from toreqprop.models import EquilibriumMap
 from toreqprop.tasks.mazes import mazes
 
@@ -26,7 +27,8 @@ KEYS = [("maze-reach", method, 42) for method in METHODS]
 
 def test_every_method_runs_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mazes.json"
-    runs = maze_study.measure({"maze-reach": SMALL}, KEYS, path)
+    found = maze_study.measure({"maze-reach": SMALL}, KEYS, path)
+    runs = found.runs
     assert [r.method for r in runs] == list(METHODS)
     assert all(len(r.exact) == len(r.cells) == len(r.steps) == 2 for r in runs)
     by_method = {r.method: r for r in runs}
@@ -36,16 +38,22 @@ def test_every_method_runs_and_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert by_method["ep"].certified is not None
     assert by_method["unrolled"].certified is None
     assert by_method["plain-12"].unsettled is None
-    monkeypatch.setattr(maze_study, "run", lambda *_: pytest.fail("a run was repeated"))
-    assert maze_study.measure({"maze-reach": SMALL}, KEYS, path) == runs
-    kept = maze_study.load(path)
-    table = maze_study.render_markdown(kept)
-    assert "worst of 1 seeds" in maze_study.sentences(kept)[0]
-    assert table.count("\n") == 1 + len(METHODS)
     assert (by_method["plain-3"].updates, by_method["plain-3"].rate) == (2, 0.01)
-    for other in (replace(SMALL, updates=4), replace(SMALL, others=(("plain-3", 3, 0.01),))):
-        with pytest.raises(InvalidInputError, match="another setup"):
-            maze_study.measure({"maze-reach": other}, KEYS, path)
+    table = maze_study.render_markdown(found)
+    assert "worst of 1 seeds" in maze_study.sentences(found)[0]
+    assert table.count("\n") == 1 + len(METHODS)
+    assert not stale(json.loads(path.read_text()))
+    monkeypatch.setattr(maze_study, "run", lambda *_: pytest.fail("a run was repeated"))
+    assert maze_study.measure({"maze-reach": SMALL}, KEYS, path).runs == runs
+
+
+def test_a_run_is_another_where_its_own_training_is() -> None:
+    own = maze_study.measurement(SMALL, "ep", 1)
+    faster = replace(SMALL, others=(("plain-3", 3, 0.01),))
+    assert maze_study.measurement(faster, "ep", 1).key == own.key
+    assert maze_study.measurement(replace(SMALL, updates=4), "ep", 1).key != own.key
+    plain = maze_study.measurement(SMALL, "plain-3", 1)
+    assert maze_study.measurement(faster, "plain-3", 1).key != plain.key
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"setups": {}, "runs": [{}]}'])
@@ -53,7 +61,7 @@ def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, content: str) -
     path = tmp_path / "mazes.json"
     path.write_text(content)
     with pytest.raises(InvalidInputError, match="remove it"):
-        maze_study.measure({"maze-reach": SMALL}, KEYS, path)
+        maze_study.load(path)
 
 
 def test_no_maze_is_in_two_parts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from toreqprop.gradients.base import normalise
 from toreqprop.models import EquilibriumModel
 from toreqprop.play.export import network_data
 from toreqprop.play.layout import arranged
-from toreqprop.play.maze import map_data
+from toreqprop.play.maze import SETUP, map_data
 from toreqprop.play.page import placed
 from toreqprop.play.recipes import FOLDER
 from toreqprop.solvers import relax
@@ -257,3 +258,10 @@ def test_neurons_that_go_together_are_drawn_side_by_side() -> None:
     order = arranged(states, 6)
     assert sorted(order) == list(range(36))
     assert like(order) > 0.85 > like(list(range(36)))
+
+
+def test_the_page_s_map_is_one_of_the_study_s_and_solves_what_it_is_asked() -> None:
+    record = checkpoint.load(FOLDER / "maze").about["play"]
+    assert record["recipe"] == json.loads(json.dumps(asdict(SETUP)))
+    assert record["certificate"]["ok"]
+    assert min(record["exact"]) >= 99

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from toreqprop.atomic import write_atomically
 from toreqprop.bench.mazes import (
     METHODS,
     Run,
@@ -21,6 +20,7 @@ from toreqprop.bench.mazes import (
     train,
 )
 from toreqprop.errors import InvalidInputError
+from toreqprop.evidence import Listener, Measurement, run_study
 from toreqprop.tasks.mazes import BRANCHING
 
 Key = tuple[str, str, int]
@@ -40,39 +40,42 @@ class Study:
         return [r for r in self.runs if (r.task, r.method) == (task, method)]
 
 
+def measured(setup: Sequence[tuple[str, Any]], method: str, seed: int) -> dict[str, Any]:
+    """One run, from the fields of a setup, as plain data."""
+    return asdict(run(Setup(**dict(setup)), method, seed))
+
+
+def measurement(setup: Setup, method: str, seed: int) -> Measurement:
+    """One run as a job; how other methods are trained is no part of it."""
+    own = replace(setup, others=((method, *setup.recipe(method)),))
+    return Measurement(
+        "mazes",
+        f"{setup.task}, {method}, seed {seed}",
+        f"{__name__}:measured",
+        (("setup", tuple(asdict(own).items())), ("method", method), ("seed", seed)),
+    )
+
+
 def measure(
     setups: dict[str, Setup],
-    keys: Iterable[Key],
+    keys: Sequence[Key],
     path: Path,
-    on_run: Callable[[Run], None] = lambda found: None,
-) -> list[Run]:
-    """A run for each key; those in the file already are kept, new ones are added to it.
-
-    Raises:
-        InvalidInputError: the file's runs were trained another way, or it is no such file.
-    """
-    kept = load(path) if path.exists() else Study({}, [])
-    others = any(setups.get(task, setup) != setup for task, setup in kept.setups.items())
-    if others or any(
-        (r.updates, r.rate) != setups[r.task].recipe(r.method)
-        for r in kept.runs
-        if r.task in setups
-    ):
-        raise InvalidInputError(f"{path} holds runs of another setup: choose another --output.")
-    done = {(r.task, r.method, r.seed): r for r in kept.runs}
-    found = []
-    for task, method, seed in keys:
-        if (task, method, seed) not in done:
-            done[task, method, seed] = run(setups[task], method, seed)
-            used = {**kept.setups, **{t: setups[t] for t, _, _ in done if t in setups}}
-            content = {
-                "setups": {name: asdict(setup) for name, setup in used.items()},
-                "runs": [asdict(r) for r in done.values()],
-            }
-            write_atomically(path, json.dumps(content, indent=1))
-        found.append(done[task, method, seed])
-        on_run(found[-1])
-    return found
+    command: str = "toreqprop mazes",
+    listener: Listener[Measurement] | None = None,
+    *,
+    fresh: bool = False,
+) -> Study:
+    """A run for each key, kept in a file; those that were finished before are not repeated."""
+    used = {task: setups[task] for task, _, _ in keys}
+    run_study(
+        [measurement(setups[task], method, seed) for task, method, seed in keys],
+        lambda found: {"setups": {n: asdict(s) for n, s in used.items()}, "runs": found},
+        command=command,
+        path=path,
+        listener=listener,
+        fresh=fresh,
+    )
+    return load(path)
 
 
 def load(path: Path) -> Study:

@@ -38,6 +38,7 @@ from toreqprop.cli import (
     predict,
     reward,
     scale,
+    sequences,
     sklearn,
     speed,
     tables,
@@ -134,6 +135,7 @@ app.command()(mazes.mazes)
 app.command()(completion.completion)
 app.command()(reward.reward)
 app.command()(language.language)
+app.command()(sequences.sequences)
 app.command()(estimators.estimators)
 app.command()(estimators.sweep_beta)
 app.command()(speed.speed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,8 +36,12 @@ def mazes(
         typer.Option(help="How many, from --seed on; by default the study's own.", min=1),
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="Where runs are kept; those in it are not repeated.")
-    ] = Path("results/mazes.json"),
+        Path | None,
+        typer.Option(
+            help="The file that is written; by default results/mazes.json, and "
+            "results/mazes_partial.json where not all is run."
+        ),
+    ] = None,
     search: Annotated[
         Path | None,
         typer.Option(help="Try three rates on validation mazes instead; lines are added to it."),
@@ -50,9 +55,14 @@ def mazes(
         typer.Option(help="Measure how far credit travels in a map instead; written there."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 42,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what an earlier command finished.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Train on 9x9 mazes by EP and otherwise, test on sizes up to 65x65, and print the table.
+
+    Stop it at any time and run it again: finished trainings are kept.
 
     \b
     Examples:
@@ -66,6 +76,7 @@ def mazes(
 
     from toreqprop.bench import maze_study
     from toreqprop.bench.mazes import METHODS, SETUPS
+    from toreqprop.cli.studies import StudyDisplay
     from toreqprop.tasks.mazes import MAZE_TASKS
 
     for name in task or ():
@@ -82,18 +93,25 @@ def mazes(
         for number in range(seed, seed + (seeds or maze_study.SEEDS))
         for name in task or MAZE_TASKS
     ]
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        if search is not None:
+    if search is not None:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
             trials = _search(keys, search, progress)
-            typer.echo(json.dumps(trials, indent=2 if as_json else None))
-            return
-        bar = progress.add_task("training", total=len(keys))
-        runs = maze_study.measure(SETUPS, keys, output, lambda run: progress.advance(bar))
-    if as_json:
-        typer.echo(json.dumps([asdict(run) for run in runs], indent=2))
+        typer.echo(json.dumps(trials, indent=2 if as_json else None))
         return
-    used = {name: setup for name, setup in SETUPS.items() if name in (task or MAZE_TASKS)}
-    typer.echo(maze_study.render_markdown(maze_study.Study(used, runs)))
+    words = [*(w for name in task or () for w in ("--task", name))]
+    words += [w for name in method or () for w in ("--method", name)]
+    words += [] if seeds is None else ["--seeds", str(seeds)]
+    words += [] if seed == 42 else ["--seed", str(seed)]
+    default = Path("results/mazes_partial.json" if words else "results/mazes.json")
+    with StudyDisplay(Console(stderr=True)) as display:
+        found = maze_study.measure(
+            SETUPS, keys, output or default, shlex.join(["toreqprop", "mazes", *words]), display,
+            fresh=fresh,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps([asdict(run) for run in found.runs], indent=2))
+    else:
+        typer.echo(maze_study.render_markdown(found))
 
 
 def _aside(nudges: Path | None, credit: Path | None) -> None:

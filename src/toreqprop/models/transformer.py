@@ -226,7 +226,7 @@ def _solver(field: VectorField) -> Solver:
     if isinstance(field, StackEnergy):
         return GaussSeidel(order="sequential")
     if isinstance(field, AttentionEnergy):
-        return Anderson(memory=2)
+        return Anderson(memory=2, careful=True)
     return FixedPoint() if isinstance(field, AttentionStackField) else FixedPoint(0.5)
 
 

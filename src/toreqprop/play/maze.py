@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,18 @@ import numpy as np
 import torch
 
 from toreqprop import checkpoint
-from toreqprop.bench.mazes import EP, SETTLED, Setup, build, cell_loss, score, targets, train
+from toreqprop.bench.mazes import (
+    EP,
+    SETTLED,
+    SETUPS,
+    Setup,
+    build,
+    cell_loss,
+    score,
+    split,
+    targets,
+    train,
+)
 from toreqprop.certificate import certify
 from toreqprop.errors import CheckpointError
 from toreqprop.models import EquilibriumMap
@@ -18,47 +29,24 @@ from toreqprop.play.export import encoded
 from toreqprop.tasks.mazes import MARK, WALL, mazes
 
 TASK = "maze-path"
-TEST_SEED, VALIDATION_SEED = 1_000_003, 1_000_033
-"""Of the mazes that its record is about, and of those that choose among trainings."""
+SETUP = replace(SETUPS[TASK], sides=(9, 17, 33), counts=(100, 100, 100))
+"""That of the study, with the sides that fit on the page."""
+
+TEST_SEED = 1_000_003
+"""Of the mazes that the page shows, which are test mazes."""
 
 EXAMPLES = 4
 """Test mazes of each side that the page carries; it draws others at random."""
 
 
-@dataclass(frozen=True)
-class MazeRecipe:
-    """How the map is trained. Trainings from different seeds differ much; of ``tries`` the one that
-    solves most validation mazes is kept, a quarter as many as there are test mazes."""
-
-    setup: Setup = field(
-        default_factory=lambda: Setup(
-            TASK, updates=250, rate=0.02, bias=-0.5, beta=1e-3, max_gain=2.0, wall=-1.5,
-            sides=(9, 17, 33), counts=(100, 100, 100),
-        )
-    )  # fmt: skip
-    tries: int = 3
-
-
-MAZE = MazeRecipe()
-
-
-def build_maze(folder: Path, seed: int, recipe: MazeRecipe = MAZE) -> dict[str, Any]:
+def build_maze(folder: Path, seed: int, setup: Setup = SETUP) -> dict[str, Any]:
     """Train the map into ``folder``/maze, a checkpoint with its record; returns the record."""
-    setup = recipe.setup
-    sizes = list(zip(setup.sides, setup.counts, strict=True))
-    tests = [mazes(TASK, side, count, TEST_SEED) for side, count in sizes]
-    held = [mazes(TASK, side, max(1, count // 4), VALIDATION_SEED) for side, count in sizes]
-    best, trials = -1.0, []
-    for trial in range(seed, seed + recipe.tries):
-        found = mazes(TASK, setup.side, setup.mazes, trial, without=[tests[0], held[0]])
-        network = build(setup, EP, trial)
-        train(setup, network, found, trial, setup.updates, setup.rate)
-        shares = [score(network, part)[0] for part in held]
-        trials.append({"seed": trial, "validation_exact": shares})
-        if sum(shares) > best:
-            best, model, data = sum(shares), network, found
+    found = split(setup, seed)
+    data, tests = found.train, found.scored
+    model = build(setup, EP, seed)
     assert isinstance(model, EquilibriumMap)
-    scores = [score(model, found) for found in tests]
+    train(setup, model, data, seed, *setup.recipe(EP))
+    scores = [score(model, part) for part in tests]
     # What is asked later settles as far as what was scored.
     model.solver, model.on_failure = SETTLED, "warn"
     batch = torch.from_numpy(data.x[: setup.batch]), targets(data)[: setup.batch]
@@ -66,8 +54,7 @@ def build_maze(folder: Path, seed: int, recipe: MazeRecipe = MAZE) -> dict[str, 
     about = {
         "command": f"toreqprop play --train FOLDER --seed {seed}",
         "seed": seed,
-        "recipe": asdict(recipe),
-        "trials": trials,
+        "recipe": asdict(setup),
         "trained_on": setup.side,
         "sides": list(setup.sides),
         "test_samples": setup.counts[0],
@@ -122,7 +109,7 @@ def map_data(model: EquilibriumMap) -> dict[str, Any]:
 
 def _examples() -> list[dict[str, Any]]:
     found = []
-    for side in MAZE.setup.sides:
+    for side in SETUP.sides:
         images = mazes(TASK, side, EXAMPLES, TEST_SEED)
         for x in images.x:
             found.append(

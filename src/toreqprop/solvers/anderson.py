@@ -22,14 +22,21 @@ class Anderson(Solver):
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
     ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
+
+    Next to a bifurcation residuals line up, and what is extrapolated from them may be anything.
+    Where it is ``careful``, a sample whose residual has grown takes a plain step next, and no ``γ``
+    is larger than `LARGEST`: for maps that contract but bend, as attention does. One that does not
+    contract may need the extrapolation to arrive at all.
     """
 
     memory: int = 4
     inner: Solver | None = None
+    careful: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.whole_number("memory", self.memory, 1)
+        checks.flag("careful", self.careful)
         if self.inner is not None:
             checks.instance("inner", self.inner, Solver, "use GaussSeidel()")
 
@@ -67,9 +74,16 @@ class Anderson(Solver):
         gram = gram + ridge * (10 * torch.finfo(gram.dtype).eps * trace)[:, None, None]
         target = adjoint @ (gap * weight).unsqueeze(2)
         gamma, failed = torch.linalg.solve_ex(gram, target)
-        gamma = torch.where((failed != 0)[:, None, None], 0.0, gamma).nan_to_num(0.0, 0.0, 0.0)
+        sane = failed == 0
+        if self.careful:
+            fell = torch.linalg.vector_norm(gap, dim=1) <= torch.linalg.vector_norm(last_gap, dim=1)
+            sane = sane & fell & (gamma.abs() < LARGEST).flatten(1).all(1)
+        gamma = torch.where(sane[:, None, None], gamma, 0.0).nan_to_num(0.0, 0.0, 0.0)
         proposal = point + gap - ((moves + changes).mT @ gamma).squeeze(2)
         return _restore(proposal, state), (point, gap, moves, changes)
+
+
+LARGEST = 1e3
 
 
 def _weights(system: Dynamics, image: State) -> Tensor:

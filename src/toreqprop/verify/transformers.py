@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
+from toreqprop.bench.sequences import SYMBOLS, TEST, token_loss
 from toreqprop.gradients import GradientEstimator, VectorFieldEP
 from toreqprop.models import EquilibriumTransformer
 from toreqprop.tasks.sequences import Sequences, sequences
@@ -17,8 +16,6 @@ from toreqprop.training import History, RelaxationMonitor, TrainingConfig, fit, 
 from toreqprop.verify.faults import WrongSign
 from toreqprop.verify.measurements import Accuracy, Column
 from toreqprop.verify.track import Context
-
-SYMBOLS, TEST = 10, 5000
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,3 @@ def train(
     relaxations = sum(len(steps) for steps in monitor.steps.values())
     correct = int((predict(model, data.test_x) == data.test_y).sum())
     return Run(model, correct, data.test_y.numel(), data.chance, seconds, relaxations, history)
-
-
-def token_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy over every position."""
-    return F.cross_entropy(output.flatten(0, -2), target.flatten())

@@ -68,6 +68,7 @@ def run_cifar(
     What is not whole (a method alone, fewer epochs or images) is called ``…_partial.json``. With
     ``keep`` the trainings of the file that is there count as done if their settings are these,
     whatever code made them: they are listed as ``carried``, each with the commit it was made at.
+    The step of the residual network, which takes seconds, is measured again.
 
     Raises:
         InvalidInputError: an unknown network or method, or numbers that train nothing.
@@ -99,7 +100,7 @@ def run_cifar(
     planned = whole and network == "pure"
     wanted = trainings + [RESIDUAL] * planned
     done = finished(json.loads(path.read_text())) if keep and path.exists() else []
-    earlier = {job.label: each for job in wanted for each in done if _same(job, each)}
+    earlier = {job.label: each for job in trainings for each in done if _same(job, each)}
     jobs = [job for job in wanted if job.label not in earlier]
     now = commit()
 

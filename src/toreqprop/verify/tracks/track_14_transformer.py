@@ -6,9 +6,9 @@ from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
+from toreqprop.bench.sequences import DEEP, ENERGY, STACKED, TEST, token_loss
 from toreqprop.certificate import Certificate, certify
 from toreqprop.gradients import (
-    CenteredEP,
     GradientEstimator,
     ImplicitGradient,
     UnrolledGradient,
@@ -20,28 +20,13 @@ from toreqprop.verify.measurements import Column, Measurements, Paired, Table, V
 from toreqprop.verify.mutations import plantable
 from toreqprop.verify.routing import routing
 from toreqprop.verify.track import Context, Sabotage, Track
-from toreqprop.verify.transformers import RUN_COLUMNS, TEST, Recipe, build, draw, token_loss, train
+from toreqprop.verify.transformers import RUN_COLUMNS, Recipe, build, draw, train
 from toreqprop.verify.verdict import Bound, above_chance, at_least, at_most
 
 SECONDS = 60.0
 ROUTED = 500
 
-ENERGY: dict[str, Any] = {"variant": "energy"}
-DEEP: dict[str, Any] = {
-    "variant": "energy",
-    "layers": 2,
-    "feedback": 0.15,
-    "radius": 1.5,
-    "bound": "proven",
-    "tol": 3e-4,
-    "max_steps": 1000,
-    "gradient": CenteredEP(0.01),
-}
-"""Close to a tie between two digits sweeps are slow, so that a small step is no small error: at the
-default tolerance of 1e-3 the gradient of a network that sorts can lose its direction."""
-
 ATTENTION: dict[str, Any] = {"variant": "attention"}
-STACKED: dict[str, Any] = {"variant": "stacked"}
 
 NAMES = {
     "energy": "energy",
@@ -149,7 +134,8 @@ def run(context: Context) -> Measurements:
 def _plan(level: Level) -> list[tuple[str, str, Recipe]]:
     """(variant, prefix of its measurements, recipe) of every training.
 
-    All of them with every seed. Sorting takes too long for that: no claim is made of it.
+    All of them with every seed. Sorting takes too long for that: `toreqprop sequences` measures it,
+    and sequences of 64.
     """
     first = [("energy", "energy", Recipe(ENERGY, 70))]
     more = [
