@@ -53,9 +53,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
-def pytest_collection_finish() -> None:
-    """What is there by now stays: garbage is looked for in what tests leave behind, which takes a
-    hundredth of the time where a library asks for it, as statsmodels does to adjust p-values."""
+@pytest.fixture(autouse=True, scope="module")
+def settled() -> None:
+    """What is there by now stays: garbage is looked for in what a file leaves behind, which takes
+    a hundredth of the time where a library asks for it, as statsmodels does to adjust p-values."""
     gc.collect()
     gc.freeze()
 
