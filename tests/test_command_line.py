@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from toreqprop.bench import beta_sweep
-from toreqprop.cli import app
+from toreqprop.cli import app, main
 
 run = CliRunner().invoke
 
@@ -44,6 +47,22 @@ def test_certify_prints_a_verdict_for_people() -> None:
     result = run(app, ["certify", "--hidden", "16", "--epochs", "1", "--batch", "16"])
     assert "PASS" in result.output
     assert "input.weight" in result.output
+
+
+def test_what_is_imported_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage of everything younger is still looked for, and of all of it at some time."""
+    ends: list[Any] = []
+    monkeypatch.setattr(atexit, "register", ends.append)
+    monkeypatch.setattr(sys, "argv", ["toreqprop", "--version"])
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        with pytest.raises(SystemExit):
+            main()
+        assert gc.get_threshold() == (700, 10, 100)
+        assert gc.freeze in ends
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_mistake_ends_in_one_sentence() -> None:
