@@ -239,6 +239,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
     for i in range(batch):
         ledger[i, 0] = i
         down[i, a:b] = 0
+        if not pushed[top]:
+            push[i, a:b] = 0
     settle_shift(image, up, down, push, _place(bounds, top), 0.0, pushed[top], batch, middle, shift)
     if top > 0 and pushed[top] and slow[top - 1, KNOWN] > 0:
         around, known = (bounds[top - 1], a, b), slow[top - 1]
@@ -270,8 +272,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 _copy(shift[i, b:], fresh[i, b:])
             remaining, finite, drift = balance(
                 1.0 if passes == 0 else HALFWAY, memory > 0, fresh, falling, middle, shift, center,
-                up, rising, down, push if pushed[top] else nothing[0], heat, bounds, constants,
-                False, rows, ledger, done, free, places, moved,
+                up, rising, down, push, heat, bounds, constants, False, rows, ledger, done, free,
+                places, moved,
             )  # fmt: skip
             if remaining == 0 or not finite:
                 worst, passes = _report(ledger, rows, residuals), passes + 1
