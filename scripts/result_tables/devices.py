@@ -84,6 +84,17 @@ def of_task(block: str, task: str) -> dict[str, Callable[[], Lines]]:
     }
 
 
+def two_bits_table() -> list[str]:
+    """What is claimed at two bits against the rival with the device model in its loop."""
+    lines = ["| task | claim | difference, points | verdict |", "|---|---|---|---|"]
+    for task in ("digits", "mnist"):
+        for claim in load(f"hardware/{task}.json")["claims"]:
+            if claim["claim"].startswith("weights 2 bit") and "aware backprop" in claim["claim"]:
+                words = task, claim["claim"], device_report.gap_text(claim["gap"])
+                lines.append(f"| {' | '.join(words)} | {claim['verdict']} |")
+    return lines
+
+
 BLOCKS = {
     "circuits": circuits_table,
     "pulsed-presets": presets_table,
@@ -96,6 +107,7 @@ BLOCKS = {
     "devices-rounding": of_chips(
         "mnist_rounding", "sweep --task mnist", device_report.rounding_lines
     ),
+    "devices-two-bits": two_bits_table,
     "devices-map": of_chips(
         "digits-map", "sweep --map", device_report.map_lines, "Noise against resolution"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -136,6 +137,33 @@ def test_the_certificate_names_what_limits_a_chip(limit: Limit) -> None:
     assert not certificate.ok
     assert certificate.limit is limit, certificate.verdict
     assert certificate.as_dict()["limit"] == limit.name
+
+
+@pytest.mark.parametrize("fault", [{"read_noise": 1e-3}, {"states": Converter(16)}])
+def test_phases_that_are_cut_short_are_named_next_to_a_small_fault(fault: dict[str, Any]) -> None:
+    """Without that fault nothing moves in a phase; it must not be run to its end for that."""
+    model, x, y = problem()
+    certificate = teq.certify(on(Device(settle=1, **fault), model, beta=0.1), x, y, loss=loss)
+    assert isinstance(certificate, ChipCertificate)
+    assert certificate.limit is Limit.SETTLING, certificate.verdict
+
+
+def test_a_budget_advises_no_other_nudge_than_its_own() -> None:
+    """Its β is the best one: a sentence that asks for another contradicts it."""
+    model, x, y = problem()
+    devices = [
+        Device(read_noise=0.05, settle=15),
+        Device(states=Converter(5), settle=15),
+        Device(phase_offset=0.05, settle=15),
+        Device(read_noise=0.3, settle=15),
+    ]
+    found = [budget(on(device, model), x, y, loss=loss) for device in devices]
+    for each in found:
+        assert "nudge" not in str(each).replace("the nudge's own strength", "")
+        assert "use a" not in str(each)
+    ends = [str(each).rpartition("limited by ")[2] for each in found if each.limit is Limit.BETA]
+    assert ends
+    assert all(end.startswith("the nudge's own strength, and a weaker one by") for end in ends)
 
 
 def test_noise_is_no_bias() -> None:

@@ -79,6 +79,13 @@ class Terms:
         return math.sqrt(self.error**2 - self.noise**2)
 
     @property
+    def limits(self) -> list[Limit]:
+        """All that are not zero, the largest part first."""
+        parts = asdict(self)
+        names = sorted(parts, key=lambda name: parts[name], reverse=True)
+        return [Limit[name.upper()] for name in names if parts[name]]
+
+    @property
     def limit(self) -> Limit:
         """The largest part."""
         parts = asdict(self)
@@ -125,10 +132,12 @@ class Budget:
 
     def __str__(self) -> str:
         verdict = "should learn" if self.learns else "is not expected to learn"
+        limit = self.limit.at_the_best_nudge
+        if self.limit is Limit.BETA and len(self.terms.limits) > 1:
+            limit += f", and a weaker one by {self.terms.limits[1].at_the_best_nudge}"
         return (
             f"This chip {verdict}: best beta {self.beta:.2g}, relative error of one gradient "
-            f"{self.error:.2g} ({self.terms.systematic:.2g} of it systematic), limited by "
-            f"{self.limit.value}."
+            f"{self.error:.2g} ({self.terms.systematic:.2g} of it systematic), limited by {limit}."
         )
 
 

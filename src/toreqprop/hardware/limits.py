@@ -22,15 +22,25 @@ Gradient = dict[str, Tensor]
 """By the name of a parameter, in double precision."""
 
 
+STRONGER = ", or use a stronger nudge"
+"""Advice for any nudge but the best one."""
+
+
 class Limit(Enum):
     """What spoils a chip's gradient most; the value is the sentence a user reads."""
 
-    NOISE = "noise: average more readings, or use a stronger nudge"
-    RESOLUTION = "the converters' resolution: use more bits, or a stronger nudge"
-    PHASE_OFFSET = "what changes between the phases: use CenteredEP(swap=True), or a stronger nudge"
+    NOISE = f"noise: average more readings{STRONGER}"
+    RESOLUTION = f"the converters' resolution: use more bits{STRONGER}"
+    PHASE_OFFSET = f"what changes between the phases: use CenteredEP(swap=True){STRONGER}"
     ASYMMETRY = "weights that differ between the way up and the way down: match them"
     SETTLING = "phases that are read before they have settled: give them more time"
     BETA = "the nudge's own strength: use a weaker one"
+
+    @property
+    def at_the_best_nudge(self) -> str:
+        """The same where no other nudge is better: what is left to do."""
+        cause = self.value.removesuffix(STRONGER)
+        return cause.split(":")[0] if self is Limit.BETA else cause
 
 
 def gradient(model: OnChip, x: Tensor, y: Tensor, loss: Loss) -> Gradient:

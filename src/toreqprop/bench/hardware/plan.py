@@ -74,7 +74,7 @@ MOVING_CHIPS = 10
 OTHER_CHIPS = {"digits": 3, "mnist": 1}
 """Where nothing is claimed."""
 
-CONTROL_CHIPS = {"digits": (3, 1), "mnist": (1, 0)}
+CONTROL_CHIPS = 10, 1
 """Of the frozen control, which no verdict is about: where something is claimed, and where not."""
 
 Chosen = dict[tuple[str, Method], Recipe]
@@ -101,7 +101,7 @@ class Plan:
         if self.seeds is not None:
             count = self.seeds
         elif method == "frozen":
-            count = CONTROL_CHIPS[task][0 if fault.claimed else 1]
+            count = CONTROL_CHIPS[0 if fault.claimed else 1]
         elif not fault.claimed:
             count = OTHER_CHIPS[task]
         elif fault.device.moving:
