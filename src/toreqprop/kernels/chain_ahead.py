@@ -20,7 +20,12 @@ from toreqprop.kernels.vectors import dot
 
 KNOWN, REST, SINGULAR = 0, 1, 2
 """Columns of ``slow``, a row for every coupling: how many directions are known, the sum of the
-squares of all other singular values, and from there on those that are known, the largest first."""
+squares of all other singular values, and from there on those that are known, the largest first. All
+zero where nothing is known."""
+
+LEAD = 0.7
+"""Of ``‖W‖²``, the mean square of the singular values where the norm alone is known: with full
+feedback near the edge of stability 0.5 to 0.65 in trained networks of 256 and 1024 neurons."""
 
 LEAST = 0.2
 """What a sum to its end divides by at least: nearer to a bifurcation it is no guess."""
@@ -92,17 +97,23 @@ def settle_ahead(  # type: ignore[no-untyped-def]
         below, row = up[i, a:b], out[i, a:b]
         for j in range(width):
             row[j] = tanh(below[j] + own[j])
-    product(gemm, out, right, parts, rows, (a, 0, known, width, True))
+    if known:
+        product(gemm, out, right, parts, rows, (a, 0, known, width, True))
     for i in range(rows):
         size = dot(out[i, a:b], out[i, a:b])
         slope = 1 - size / width
         factor = _slope_above(slow, parts[i], size, (width, c - b), feedback, slope)
         parts[i, known] = _summed(slow, width, factor, slope, parts[i])
-    product(gemm, parts, right, down, rows, (0, a, known, width, False))
+    if known:
+        product(gemm, parts, right, down, rows, (0, a, known, width, False))
     for i in range(rows):
         below, back, row, share = up[i, a:b], down[i, a:b], out[i, a:b], parts[i, known]
-        for j in range(width):
-            row[j] = tanh(below[j] + own[j] + share * row[j] + back[j])
+        if known:
+            for j in range(width):
+                row[j] = tanh(below[j] + own[j] + share * row[j] + back[j])
+        else:
+            for j in range(width):
+                row[j] = tanh(below[j] + own[j] + share * row[j])
 
 
 @helper

@@ -39,6 +39,27 @@ def _transposed_product(matrix, vector, out):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _block_product(block, matrix, out):  # type: ignore[no-untyped-def]
+    """``B·M`` of a few rows B, four rows of M at a time: a third less than the library takes, which
+    copies M first."""
+    rows, columns = matrix.shape
+    whole = rows - rows % 4
+    out[:] = 0
+    for i in range(0, whole, 4):
+        p, q, r, s = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        for k in range(block.shape[0]):
+            a, b, c, d = block[k, i], block[k, i + 1], block[k, i + 2], block[k, i + 3]
+            row = out[k]
+            for j in range(columns):
+                row[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
+    for i in range(whole, rows):
+        for k in range(block.shape[0]):
+            factor, row = block[k, i], out[k]
+            for j in range(columns):
+                row[j] += factor * matrix[i, j]
+
+
+@helper
 def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
     """Take the part along ``basis[:count]`` out of a vector, twice, and make it of length one.
 
@@ -196,7 +217,7 @@ def block_norm(gemm, matrix, start, rounds, left, right, values):  # type: ignor
                 row[j] = image[k - known, j]
             _cleared(row, basis, k)  # zero where nothing is left
         fresh, moved = basis[known:end], products[known:end]
-        product(gemm, fresh, place, moved, end - known, (0, 0, rows, columns, False))
+        _block_product(fresh, matrix, moved)
         if end < whole:
             product(gemm, moved, place, image, end - known, (0, 0, rows, columns, True))
     return _best_in_basis(basis, products, left, right, values)

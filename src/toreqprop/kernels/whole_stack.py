@@ -16,7 +16,7 @@ from toreqprop.kernels.balls import (
     into_balls,
     out_of_balls,
 )
-from toreqprop.kernels.chain_ahead import KNOWN, REST, SINGULAR, nothing_slow
+from toreqprop.kernels.chain_ahead import KNOWN, LEAD, REST, SINGULAR, nothing_slow
 from toreqprop.kernels.chain_phases import relax, relax_pair
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.hebbian import add_bias, read_back, read_out, stack_gradients
@@ -34,15 +34,20 @@ def _scales(found, inside, layers):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _slow(found, balls, inside, layers, memory):  # type: ignore[no-untyped-def]
+def _slow(found, balls, inside, widths, memory):  # type: ignore[no-untyped-def]
     """What the balls know of each coupling (`chain_ahead`), and the addresses of its vectors.
     Plain passes begin plainly, and so does what has no bound."""
+    layers = widths.shape[0] - 1
     slow, ends = nothing_slow(layers - 1), np.zeros((layers - 1, 2), np.int64)
     if memory and found.shape[0]:
-        known = found.shape[1] - PAIRS
+        known = max(found.shape[1] - PAIRS, 0)
         wide = np.zeros((layers - 1, SINGULAR + known))
         for k in range(inside.shape[0]):
             row, factor = wide[inside[k] - 1], found[k, 1]
+            if known == 0:  # saturated layers send no more back than at a norm of one
+                norm = min(found[k, 0] * factor, 1.0)
+                row[REST] = LEAD * norm * norm * widths[inside[k]]
+                continue
             row[KNOWN], row[REST] = known, found[k, OTHERS] * factor * factor
             for m in range(known):
                 row[SINGULAR + m] = found[k, PAIRS + m] * factor
@@ -81,7 +86,7 @@ def forward(  # type: ignore[no-untyped-def]
     _copy(weights[1:], order[: layers - 1])
     _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
     _copy(given[2 + 2 * layers :], order[2 * layers - 2 :])
-    slow, ends = _slow(found, balls, inside, layers, memory)
+    slow, ends = _slow(found, balls, inside, widths, memory)
     ended = relax(
         gemm, drive, order, _scales(found, inside, layers), slow, ends, bounds, feedback, memory,
         constants, max_steps, residuals,
@@ -129,7 +134,7 @@ def backward(  # type: ignore[no-untyped-def]
     _copy(ends, rest[2 * layers :])
     shares = np.zeros(layers)
     shares[layers - 1] = nudge[0]
-    slow, known = _slow(found, balls, inside, layers, memory)
+    slow, known = _slow(found, balls, inside, widths, memory)
     passes, good, finite, layer, restless = relax_pair(
         gemm, drive, order, _scales(found, inside, layers), slow, known, shares, bounds, feedback,
         memory, constants, recentred_most, max_steps, residuals, moved,

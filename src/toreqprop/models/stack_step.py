@@ -39,7 +39,7 @@ class StackStep(Step):
         self.feedback = float(self.field.feedback)  # type: ignore[attr-defined]
         self.memory = memory_of_passes(self.solver)
         self.constants = chain.constants(self.solver.tol, dtype)
-        self.columns = balls.PAIRS + self.pairs
+        self.columns = balls.PAIRS + self.pairs if self.pairs > 1 else balls.OTHERS
         self.recentred, self.code, self.routine = chain.RECENTRED, whole_stack, routine
 
     @staticmethod
