@@ -260,3 +260,16 @@ def test_phases_that_begin_ahead_take_fewer_passes() -> None:
     model.kernel = "auto"
     assert found["auto"][0] < found["torch"][0]
     assert teq.certify(model, x, y).ok
+
+
+@pytest.mark.parametrize("width", [16, 24])
+def test_couplings_that_are_alike_in_all_directions(width: int) -> None:
+    """Orthogonal ones, of which the estimate of the norm finds half a block: the others count."""
+    torch.manual_seed(0)
+    model = teq.HopfieldMLP([12, width, width, 5], feedback=0.1, radius=0.97, tol=0.1)
+    x, y = batch(torch.float32)
+    seen: list[int] = []
+    model.register_relaxation_hook(lambda _, ended: seen.append(ended.steps))
+    F.cross_entropy(model(x), y).backward()
+    assert seen == [1, 1]
+    assert teq.certify(model, x, y).ok

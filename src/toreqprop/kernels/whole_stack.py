@@ -48,9 +48,11 @@ def _slow(found, balls, inside, widths, memory):  # type: ignore[no-untyped-def]
                 norm = min(found[k, 0] * factor, 1.0)
                 row[REST] = LEAD * norm * norm * widths[inside[k]]
                 continue
-            row[KNOWN], row[REST] = known, found[k, OTHERS] * factor * factor
+            row[REST] = found[k, OTHERS] * factor * factor
             for m in range(known):
                 row[SINGULAR + m] = found[k, PAIRS + m] * factor
+                # Where all singular values are alike a block finds no more than it began with.
+                row[KNOWN] += row[SINGULAR + m] > 0
             ends[inside[k] - 1, 0], ends[inside[k] - 1, 1] = balls[k, 3], balls[k, 4]
         slow = wide
     return slow, ends
