@@ -24,8 +24,10 @@ computed: copying them costs as much as a small product."""
 
 HALFWAY = 0.45
 """A shift may end after the way down of a pass, where its top has not been looked at again: there
-the layers below may have changed by this share of what they may after a whole pass. In stacks of
-256 and 1024 neurons gradients were within 5 % then, from the tenth step of their training on."""
+the layers below may have changed by this share of what they may after a whole pass. Gradients of
+the speed table's stacks with full feedback were within 5 % in every tensor then, at their tolerance
+of 0.03, from the sixteenth step of their training on; of orthogonal couplings, before it, they are
+not, with whole passes neither."""
 
 SCALED = 8
 """Passes of a shift that are scaled layer by layer: most networks settle within them."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
 
 
-PAIRS = 16
+MOST_PAIRS = 16
 """Singular vectors of a coupling that phases begin with, at most: as many as the block that its
 norm is estimated from has after two rounds."""
 
@@ -66,7 +66,7 @@ class StackStep(Step):
         # What comes back once around is less than what may be left: there is not much to sum.
         if not balls or field.feedback * largest**2 <= model._solver.tol:  # type: ignore[attr-defined]
             return 1
-        return min([PAIRS, *[min(ball.shape) for ball in balls]])
+        return min([MOST_PAIRS, *[min(ball.shape) for ball in balls]])
 
     def free(
         self, x: Tensor, params: Params, reading: Reading

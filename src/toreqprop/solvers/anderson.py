@@ -84,6 +84,7 @@ class Anderson(Solver):
 
 
 LARGEST = 1e3
+"""Shares beyond it are made of residuals that line up."""
 
 
 def _weights(system: Dynamics, image: State) -> Tensor:
