@@ -65,17 +65,28 @@ class Solution:
         changes: norms over the batch of (how far the center moved from the free equilibrium, the
             shift) for each layer, where the code that relaxed two phases has them already.
         bound: computes `error_bound`; None where nothing is proven.
+
+    Compiled steps give ``state``, ``shift`` and ``residual`` as a function, ``late``, called when
+    one of them is looked at: to make tensors of their memory took longer than a product.
     """
 
     state: State
     steps: int
     residual: Tensor
     status: Status
-    shift: State = ()
+    shift: State = field(default_factory=tuple)
     layer: int | None = None
     memory: tuple[Tensor, ...] = ()
     changes: tuple[tuple[float, float], ...] = ()
     bound: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
+
+    def __getattr__(self, name: str) -> Any:
+        late = self.__dict__.pop("late", None)
+        if late is None:
+            raise AttributeError(f"a Solution has no {name!r}")
+        for kind, found in late().items():
+            self.__dict__.setdefault(kind, found)
+        return getattr(self, name)
 
     def but(self, **changes: Any) -> Solution:
         """The same with other values of some attributes; `dataclasses.replace`, only faster."""
@@ -122,4 +133,5 @@ class Solution:
         return self.bound()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "bound": None, "error_bound": self.error_bound}
+        bound = self.error_bound  # looks at the state, so that it is there
+        return {**self.__dict__, "bound": None, "error_bound": bound}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toreqprop.models import EquilibriumModel
+from toreqprop.solution import Solution
 
 Draw = Callable[[], tuple[Tensor, Tensor]]
 
@@ -26,7 +27,7 @@ class Contender:
     cpu_times: list[float] = field(default_factory=list)
     steps: dict[str, list[int]] = field(default_factory=dict)
     residuals: dict[str, float] = field(default_factory=dict)
-    _seen: list[tuple[str, int, Tensor]] = field(default_factory=list)
+    _seen: list[tuple[str, Solution]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -37,9 +38,7 @@ class Contender:
         contender = cls(name, model, optimizer)
         if isinstance(model, EquilibriumModel):
             # Inside the clock a relaxation is only remembered.
-            model.register_relaxation_hook(
-                lambda phase, found: contender._seen.append((phase, found.steps, found.residual))
-            )
+            model.register_relaxation_hook(lambda *found: contender._seen.append(found))
         return contender
 
     def mean_steps(self) -> dict[str, float]:
@@ -56,10 +55,10 @@ class Contender:
         self.optimizer.step()
         self.cpu_times.append(time.process_time() - cpu_start)
         self.times.append(time.perf_counter() - start)
-        for phase, steps, residual in self._seen:
-            self.steps.setdefault(phase, []).append(steps)
-            worst = float(residual.max())
-            self.residuals[phase] = max(self.residuals.get(phase, 0.0), worst)
+        for phase, found in self._seen:
+            self.steps.setdefault(phase, []).append(found.steps)
+            worst = max(self.residuals.get(phase, 0.0), found.worst_residual)
+            self.residuals[phase] = worst
         self._seen.clear()
 
     def forget(self) -> None:

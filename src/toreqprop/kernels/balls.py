@@ -82,6 +82,18 @@ def into_balls(gemm, places, shapes, radii, cold, found):  # type: ignore[no-unt
 
 
 @helper
+def placed(places, begin, written):  # type: ignore[no-untyped-def]
+    """``places`` whose vectors, and weights where they are ``written``, count from ``begin``."""
+    found = places.copy()
+    for k in range(found.shape[0]):
+        found[k, 3] += begin
+        found[k, 4] += begin
+        if written:
+            found[k, 1] += begin
+    return found
+
+
+@helper
 def _norm(gemm, matrix, symmetric, start, rounds, left, right, values):  # type: ignore[no-untyped-def]
     if symmetric:
         return symmetric_norm(matrix, start[0], rounds, left[0], right[0])

@@ -57,7 +57,7 @@ class Chain:
             *_unknown(len(widths) - 1), _bounds(widths), self.feedback, self.memory,
             constants(tol, drive.dtype), max_steps, residual,
         )  # fmt: skip
-        return _solution(found, steps, good, finite, layer, residual)
+        return _solution(found, steps, good, finite, layer, residual, shift=())
 
     def relax_pair(
         self,

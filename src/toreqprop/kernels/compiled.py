@@ -60,6 +60,7 @@ class NumbaKernel(Kernel):
             residual=residual,
             status=status(good and finite, finite),
             layer=None if good and finite else 0,
+            shift=(),
             memory=(buffer[loops.LAST_STATE], buffer[loops.LAST_PRODUCT]),
         )
 

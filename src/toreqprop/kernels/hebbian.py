@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from toreqprop.kernels.compiling import compiled, helper
-from toreqprop.kernels.loops import _copy
+from toreqprop.kernels.loops import _copy, _copy_all
 from toreqprop.kernels.products import (
     matrix_at,
     multiply,
@@ -94,34 +94,35 @@ def add_bias(rows, bias):  # type: ignore[no-untyped-def]
 
 
 @helper
-def read_out(gemm, top, reading, gains):  # type: ignore[no-untyped-def]
-    """``gain·W s + lift·c`` of rows s. ``reading``: addresses of W, c and what is found, and how
-    many numbers that is for a sample; empty where nothing is read. ``gains``: gain and lift."""
-    if reading.shape[0] == 0:
+def read_out(gemm, top, reads, out, gains):  # type: ignore[no-untyped-def]
+    """``gain·W s + lift·c`` of rows s, to the address ``out``. ``reads``: addresses of W and c, and
+    how many numbers are read of a sample, zero where nothing is. ``gains``: gain and lift."""
+    if reads[2] == 0:
         return
-    (rows, width), count = top.shape, reading[3]
-    places = top.ctypes.data, reading[0], reading[2]
+    (rows, width), count = top.shape, reads[2]
+    places = top.ctypes.data, reads[0], out
     multiply(gemm, places, (rows, width, count), (width, width, count), (False, True), gains[0])
-    out, lift = matrix_at(reading[2], rows, count, top), top.dtype.type(gains[1])
-    bias = numbers_at(reading[1], count, top)
+    said, lift = matrix_at(out, rows, count, top), top.dtype.type(gains[1])
+    bias = numbers_at(reads[1], count, top)
     for i in range(rows):
         for j in range(count):
-            out[i, j] += lift * bias[j]
+            said[i, j] += lift * bias[j]
 
 
 @helper
-def read_back(gemm, top, reading, gains, slope):  # type: ignore[no-untyped-def]
-    """The slope of rows s, and the gradients of W and c, under a cotangent of `read_out`.
-    ``reading``: addresses of W, the cotangent, both gradients, and the number of outputs."""
-    if reading.shape[0] == 0:
+def read_back(gemm, top, reads, cotangent, gradients, gains, slope):  # type: ignore[no-untyped-def]
+    """The slope of rows s, and the gradients of W and c, under a cotangent of `read_out`; where
+    nothing was read the slope is the cotangent. Both, and the ``gradients``, by address."""
+    (rows, width), count = top.shape, reads[2]
+    if count == 0:
+        _copy_all(matrix_at(cotangent, rows, width, top), slope)
         return
-    (rows, width), count = top.shape, reading[4]
-    places = reading[1], reading[0], slope.ctypes.data
+    places = cotangent, reads[0], slope.ctypes.data
     multiply(gemm, places, (rows, count, width), (count, width, width), (False, False), gains[0])
-    places = reading[1], top.ctypes.data, reading[2]
+    places = cotangent, top.ctypes.data, gradients[0]
     multiply(gemm, places, (count, rows, width), (count, width, width), (True, False), gains[0])
-    given, lift = matrix_at(reading[1], rows, count, top), top.dtype.type(gains[1])
-    bias = numbers_at(reading[3], count, top)
+    given, lift = matrix_at(cotangent, rows, count, top), top.dtype.type(gains[1])
+    bias = numbers_at(gradients[1], count, top)
     for j in range(count):
         bias[j] = 0
     for i in range(rows):

@@ -81,6 +81,25 @@ def _cleared(vector, basis, count):  # type: ignore[no-untyped-def]
     return length
 
 
+@helper
+def _without(vector, basis, count, along):  # type: ignore[no-untyped-def]
+    """Take the parts along all of ``basis[:count]`` out of a vector at once, four at a time.
+    Returns its length then."""
+    for k in range(count):
+        along[k] = dot(vector, basis[k])
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        a, b, c, d = along[k], along[k + 1], along[k + 2], along[k + 3]
+        p, q, r, s = basis[k], basis[k + 1], basis[k + 2], basis[k + 3]
+        for j in range(vector.shape[0]):
+            vector[j] -= (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
+    for k in range(whole, count):
+        a, p = along[k], basis[k]
+        for j in range(vector.shape[0]):
+            vector[j] -= a * p[j]
+    return math.sqrt(dot(vector, vector))
+
+
 @compiled
 def extend(basis, known, rows):  # type: ignore[no-untyped-def]
     """Put rows behind ``basis[:known]``, made orthonormal with them and each other; zero where
@@ -108,7 +127,7 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
     n = matrix.shape[0]
     steps = min(steps, n)
     basis = np.empty((steps, n), matrix.dtype)
-    middle, beside = np.zeros(steps), np.zeros(steps)
+    middle, beside, along = np.zeros(steps), np.zeros(steps), np.empty(steps, matrix.dtype)
     for j in range(n):
         basis[0, j] = start[j]
     count = 1 if _cleared(basis[0], basis, 0) > 0 else 0
@@ -120,11 +139,22 @@ def symmetric_norm(matrix, start, steps, left, right):  # type: ignore[no-untype
         middle[k] = dot(work, basis[k])
         if k + 1 == steps:
             break
-        length = _cleared(work, basis, count)
-        if length == 0:
-            break
+        # What lies along the last two vectors first: of what is left hardly anything lies along
+        # any, so that once is enough for all of them.
+        size = math.sqrt(dot(work, work))
+        one, two = work.dtype.type(middle[k]), work.dtype.type(beside[k - 1] if k else 0.0)
+        last, before = basis[k], basis[k - 1 if k else 0]
         for j in range(n):
-            basis[count, j] = work[j]
+            work[j] -= one * last[j] + two * before[j]
+        left_over = math.sqrt(dot(work, work))
+        length = _without(work, basis, count, along)
+        if length < 0.5 * left_over:
+            length = _without(work, basis, count, along)
+        if not length > 100 * np.finfo(work.dtype).eps * size:
+            break
+        factor = work.dtype.type(1 / length)
+        for j in range(n):
+            basis[count, j] = factor * work[j]
         beside[k] = length
         count += 1
     if count == 0 or not (np.isfinite(middle).all() and np.isfinite(beside).all()):
@@ -155,14 +185,15 @@ def _above(middle, beside, value):  # type: ignore[no-untyped-def]
 @helper
 def _largest(middle, beside):  # type: ignore[no-untyped-def]
     """The eigenvalue of largest size of the tridiagonal matrix with this diagonal, and ``beside``
-    next to it: bisection to the last bit, between bounds that circles around the diagonal give."""
+    next to it: bisection between bounds that circles around the diagonal give, to three digits, and
+    Newton's method from outside for the rest."""
     count, reach = middle.shape[0], 0.0
     for k in range(count):
         near = beside[k] if k + 1 < count else 0.0
         reach = max(reach, abs(middle[k]) + near + (beside[k - 1] if k else 0.0))
     low, high = 0.0, reach * (1 + 1e-14)
     # The largest r with an eigenvalue beyond r or below −r.
-    while high - low > 4e-16 * high:
+    while high - low > 1e-3 * high:
         half = 0.5 * (low + high)
         if half <= low or half >= high:
             break
@@ -170,7 +201,33 @@ def _largest(middle, beside):  # type: ignore[no-untyped-def]
             low = half
         else:
             high = half
-    return high if _above(middle, beside, low) > 0 else -high
+    right = _from_outside(middle, beside, high, 1.0)
+    if _above(middle, beside, -low) == count:
+        return right
+    left = _from_outside(middle, beside, high, -1.0)
+    return right if right >= left else -left
+
+
+@helper
+def _from_outside(middle, beside, start, sign):  # type: ignore[no-untyped-def]
+    """The largest eigenvalue of the tridiagonal matrix times ``sign``, from a number that is larger
+    than all of them: from there Newton's method only ever comes down."""
+    value = start
+    for _ in range(100):
+        slope, last, bent = 0.0, 1.0, 0.0
+        for k in range(middle.shape[0]):
+            square = beside[k - 1] * beside[k - 1] if k else 0.0
+            share = square / last
+            bent = 1.0 + share * bent / last
+            last = value - sign * middle[k] - share
+            if not last > 0:  # it is there, but for rounding
+                return value
+            slope += bent / last
+        step = 1 / slope
+        value -= step
+        if step <= 2e-16 * abs(value):
+            break
+    return value
 
 
 @helper

@@ -1,7 +1,7 @@
 """A training step of a stack of dense layers in two compiled calls: what `chain_phases`, `balls`,
 `loops` and `hebbian` do one after the other, without Python between them.
 
-Everything is given by addresses; `models.compiled_step` has them.
+Everything is given by addresses; `models.stack_step` has them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from toreqprop.kernels.balls import (
     SMALLEST,
     into_balls,
     out_of_balls,
+    placed,
 )
 from toreqprop.kernels.chain_ahead import KNOWN, LEAD, REST, SINGULAR, nothing_slow
 from toreqprop.kernels.chain_phases import relax, relax_pair
@@ -58,98 +59,131 @@ def _slow(found, balls, inside, widths, memory):  # type: ignore[no-untyped-def]
     return slow, ends
 
 
+@helper
+def _rooms(scratch, batch, widths, like):  # type: ignore[no-untyped-def]
+    """What lies one behind the other in scratch memory: addresses of the drive and of the states, a
+    layer after the other; and where the vectors of the norms begin."""
+    layers = widths.shape[0] - 1
+    found = np.empty(1 + layers, np.int64)
+    found[0] = scratch
+    at = scratch + batch * widths[1] * like.itemsize
+    for layer in range(layers):
+        found[1 + layer] = at
+        at += batch * widths[1 + layer] * like.itemsize
+    return found, at
+
+
 @compiled
 def forward(  # type: ignore[no-untyped-def]
-    gemm, given, balls, inside, widths, bounds, shapes, radii, cold, feedback, memory, constants,
-    max_steps, found, residuals, reading, gains,
+    gemm, own, balls, moving, inside, widths, bounds, shapes, radii, cold, feedback, memory,
+    constants, max_steps, found, residuals, gains,
 ):  # fmt: skip
     """Weights into their balls, the drive, the free phase and what is read out of it.
 
-    ``given``: addresses of the input, of all matrices, of all biases, of the drive and of the
-    states, a layer after the other. ``balls`` are the places of `into_balls`, ``inside`` the layers
-    they belong to, ``reading`` and ``gains`` those of `read_out`. Returns what `relax` does; no
-    pass at all where a weight is too large, or too small, for a factor at its products, or where
-    the drive is not finite.
+    ``own``: addresses of matrix and bias of every layer in turn, and what `read_out` takes;
+    ``moving``: of the input, of scratch memory and of what is read. ``balls`` are the places of
+    `into_balls`, as `placed` takes them, ``inside`` the layers they belong to. Returns what `relax`
+    does; no pass at all where a weight is too large, or too small, for a factor at its products, or
+    where the drive is not finite.
     """
     layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
-    if balls.shape[0]:
-        into_balls(gemm, balls, shapes, radii, cold, found)
-        for k in range(balls.shape[0]):
+    rooms, vectors = _rooms(moving[1], batch, widths, like)
+    places = placed(balls, vectors, False)
+    if places.shape[0]:
+        into_balls(gemm, places, shapes, radii, cold, found)
+        for k in range(places.shape[0]):
             if not SMALLEST < found[k, 0] < LARGEST:  # or a NaN
                 return 0, False, False, 0
-    weights, biases = given[1 : 1 + layers], given[1 + layers : 1 + 2 * layers]
-    drive = matrix_at(given[1 + 2 * layers], batch, widths[1], like)
-    places = given[0], weights[0], given[1 + 2 * layers]
+    drive = matrix_at(rooms[0], batch, widths[1], like)
+    given = moving[0], own[0], rooms[0]
     sizes, strides = (batch, widths[0], widths[1]), (widths[0], widths[0], widths[1])
-    multiply(gemm, places, sizes, strides, (False, True))
-    if not add_bias(drive, numbers_at(biases[0], widths[1], like)):
+    multiply(gemm, given, sizes, strides, (False, True))
+    if not add_bias(drive, numbers_at(own[1], widths[1], like)):
         return 0, False, False, 0
     order = np.empty(3 * layers - 2, np.int64)
-    _copy(weights[1:], order[: layers - 1])
-    _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
-    _copy(given[2 + 2 * layers :], order[2 * layers - 2 :])
-    slow, ends = _slow(found, balls, inside, widths, memory)
+    _couplings(own, order)
+    _copy(rooms[1:], order[2 * layers - 2 :])
+    slow, ends = _slow(found, places, inside, widths, memory)
     ended = relax(
         gemm, drive, order, _scales(found, inside, layers), slow, ends, bounds, feedback, memory,
         constants, max_steps, residuals,
     )  # fmt: skip
-    read_out(gemm, matrix_at(given[1 + 3 * layers], batch, widths[layers], like), reading, gains)
+    top = matrix_at(rooms[layers], batch, widths[layers], like)
+    read_out(gemm, top, own[2 * layers :], moving[2], gains)
     return ended
+
+
+@helper
+def _couplings(own, order):  # type: ignore[no-untyped-def]
+    """Matrices and biases of all layers but the lowest, all of the one before the other."""
+    above = (own.shape[0] - 3) // 2 - 1
+    for k in range(above):
+        order[k], order[above + k] = own[2 + 2 * k], own[3 + 2 * k]
 
 
 @compiled
 def backward(  # type: ignore[no-untyped-def]
-    gemm, given, balls, inside, widths, bounds, shapes, feedback, memory, constants,
-    recentred_most, max_steps, nudge, found, fresh, every, residuals, moved, reading, gains,
+    gemm, own, balls, moving, inside, widths, bounds, shapes, feedback, memory, constants,
+    recentred_most, max_steps, nudge, found, fresh, every, residuals, moved, gains,
 ):  # fmt: skip
     """Both nudged phases under a cotangent of the top layer, or of what is read out of it, all
     gradients, and those of the weights behind their balls.
 
-    ``given``: those of `forward`, then the cotangent, memory for its direction, the phases' means
-    and half differences, a layer after the other, and the gradients, matrices and biases in turn.
-    ``nudge``: β, the factor of a gradient, and the largest push; ``reading`` and ``gains`` those of
-    `read_back`. Returns what `relax_pair` does, whether a proof is due, and the largest slope of a
-    sample.
+    ``moving``: addresses of the input, of the scratch memory of `forward`, of the cotangent, of
+    memory for the slope of the top layer, its direction, the phases' means and half differences, a
+    layer after the other; and of the gradients of what is ``own``. ``nudge``: β, the factor of a
+    gradient, and the largest push. Returns what `relax_pair` does, whether a proof is due, and the
+    largest slope of a sample.
     """
     layers, batch, like = widths.shape[0] - 1, residuals.shape[0], gemm[2]
     top = widths[layers]
-    weights, biases = given[1 : 1 + layers], given[1 + layers : 1 + 2 * layers]
-    drive = matrix_at(given[1 + 2 * layers], batch, widths[1], like)
-    states = given[2 + 2 * layers : 2 + 3 * layers]
-    slope = matrix_at(given[2 + 3 * layers], batch, top, like)
-    read_back(gemm, matrix_at(states[layers - 1], batch, top, like), reading, gains, slope)
+    rooms, vectors = _rooms(moving[1], batch, widths, like)
+    places = placed(balls, vectors, False)
+    drive, states = matrix_at(rooms[0], batch, widths[1], like), rooms[1:]
+    slope = matrix_at(moving[3], batch, top, like)
+    block = batch * top * like.itemsize
+    turned = moving[3] + block
+    state = matrix_at(states[layers - 1], batch, top, like)
+    gradients = moving[4:]
+    above = gradients[2 * layers :]
+    read_back(gemm, state, own[2 * layers :], moving[2], above, gains, slope)
     # What is given by its address has to be somebody's: arrays of this function end unseen.
-    direction, scale = (
-        matrix_at(given[3 + 3 * layers], batch, top, like),
-        np.empty(batch, like.dtype),
-    )
-    ends = given[4 + 3 * layers : 4 + 5 * layers]
+    direction, scale = matrix_at(turned, batch, top, like), np.empty(batch, like.dtype)
+    ends = np.empty(2 * layers, np.int64)
+    at = turned + block
+    for k in range(2 * layers):
+        ends[k] = at
+        at += batch * widths[1 + k % layers] * like.itemsize
     largest = normalise(slope, nudge[2], nudge[1], direction, scale)
     if not nudge[1] * largest <= np.finfo(like.dtype).max:  # or a NaN
         return 0, False, False, 0, False, False, largest
     order = np.empty(2 * (layers - 1) + 4 * layers, np.int64)
-    _copy(weights[1:], order[: layers - 1])
-    _copy(biases[1:], order[layers - 1 : 2 * layers - 2])
+    _couplings(own, order)
     rest = order[2 * layers - 2 :]
-    rest[:layers] = given[3 + 3 * layers]
+    rest[:layers] = turned
     _copy(states, rest[layers : 2 * layers])
     _copy(ends, rest[2 * layers :])
     shares = np.zeros(layers)
     shares[layers - 1] = nudge[0]
-    slow, known = _slow(found, balls, inside, widths, memory)
+    slow, known = _slow(found, places, inside, widths, memory)
     passes, good, finite, layer, restless = relax_pair(
         gemm, drive, order, _scales(found, inside, layers), slow, known, shares, bounds, feedback,
         memory, constants, recentred_most, max_steps, residuals, moved,
     )  # fmt: skip
     due = False
     if not restless:
-        places = np.empty(1 + 4 * layers, np.int64)
-        places[0] = given[0]
-        _copy(given[4 + 3 * layers :], places[1:])
+        told = np.empty(1 + 4 * layers, np.int64)
+        told[0] = moving[0]
+        _copy(ends, told[1 : 1 + 2 * layers])
+        _copy(gradients[: 2 * layers], told[1 + 2 * layers :])
         heat = np.empty(layers)
         for k in range(layers):
             heat[k] = -(feedback ** (k + 1 - layers))
-        stack_gradients(gemm, places, widths, scale, heat)
-        if balls.shape[0]:
-            due = out_of_balls(balls, shapes, found, fresh, every, like)
+        stack_gradients(gemm, told, widths, scale, heat)
+        for k in range(places.shape[0]):
+            # The slope behind a ball takes the gradient's place.
+            places[k, 0] = gradients[2 * inside[k]]
+            places[k, 7] = places[k, 0] if found[k, 2] else 0
+        if places.shape[0]:
+            due = out_of_balls(places, shapes, found, fresh, every, like)
     return passes, good, finite, layer, restless, due, largest

@@ -141,7 +141,7 @@ def weights_and_biases(layers: Iterable[nn.Module]) -> list[Tensor]:
     for layer in layers:
         constraints = layer._modules.get("constraints") if type(layer) is Constrained else None
         *before, last = constraints._modules.values() if constraints else (None,)
-        if type(last) is not TightBall or layer._forward_pre_hooks or is_watched(last):
+        if type(last) is not TightBall or layer._forward_pre_hooks or any(hooks_of(last)):
             found += weight_and_bias(layer)
             continue
         value: Any = layer._parameters["raw"]
@@ -165,10 +165,14 @@ def _more(layer: nn.Module) -> bool:
     return bool(layer._modules["bias_constraints"]._modules)  # type: ignore[union-attr]
 
 
-def is_watched(module: nn.Module) -> bool:
-    """Whether somebody waits for a call of the module itself."""
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_hooks)
-    return any(hooks) or bool(module._backward_pre_hooks)
+def hooks_of(module: nn.Module) -> tuple[Any, ...]:
+    """The tables of those who wait for a call of the module itself."""
+    return (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
 
 
 def weight_and_bias(layer: nn.Module) -> list[Tensor]:

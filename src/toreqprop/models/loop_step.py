@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toreqprop.energies import DenseEnergy, Params, Tanh
+from toreqprop.energies import DenseEnergy, Tanh
 from toreqprop.energies.bounded import COLD, FRESH, PROOF_EVERY
-from toreqprop.models.whole_step import Matrices, NotServedError, Reading, Step
+from toreqprop.models.ties import Matrices, Ties
+from toreqprop.models.whole_step import NotServedError, Nudged, Step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint
 
@@ -31,7 +32,7 @@ class LoopStep(Step):
         self.slots, self.pair_slots = loops.SLOTS, loops.PAIR_SLOTS
         self.image, self.last = loops.IMAGE, (loops.LAST_STATE, loops.LAST_PRODUCT)
         self.middle, self.half = loops.MIDDLE, loops.HALF
-        self.before = (1 + self.slots) * self.hidden
+        self.before = (1 + self.slots) * self.hidden + 1
         self.constants = compiled.constants(self.contraction, self.solver.tol, self.hidden, dtype)
         self.code, self.routine = whole_loop, routine
 
@@ -46,60 +47,62 @@ class LoopStep(Step):
         return given.balls[0].symmetric and shapes[1:] == [(hidden,), (hidden, hidden)]
 
     def free(
-        self, x: Tensor, params: Params, reading: Reading
+        self, x: Tensor, ties: Ties, said: Tensor | None
     ) -> tuple[Solution, Tensor, np.ndarray]:
         batch = x.shape[0]
-        scratch, residual = x.new_empty(self.room(batch)), x.new_empty(batch)
-        used = self.used(params, scratch, batch)
-        balls = self.ball_places(params, used, scratch, batch)
-        found, layout = np.empty((1, 4)), self.layout
+        scratch, found = x.new_empty(self.room(batch)), np.empty((1, 4))
+        places = x.data_ptr(), scratch.data_ptr(), 0 if said is None else said.data_ptr()
         steps, good, finite = self.code.forward(
-            self.routine(self.dtype), self._given(x, used, scratch, residual), balls,
-            (batch, self.inputs, self.hidden), layout.shapes, layout.radii, COLD, self.constants,
-            self.solver.max_steps, found, reading.places, reading.gains,
+            self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64),
+            (batch, self.inputs, self.hidden), self.layout.shapes, self.layout.radii, COLD,
+            self.constants, self.solver.max_steps, found, ties.gains,
         )  # fmt: skip
         if steps < 0:
             raise NotServedError
-        state = (self._slot(scratch, batch, self.image),)
-        return self.solution(state, steps, residual, good, finite, 0), scratch, found
 
-    def _slot(self, scratch: Tensor, batch: int, number: int) -> Tensor:
-        """One of the results of `kernels.loops.evaluate`, which lie behind the drive."""
-        place = (1 + number) * batch * self.hidden
-        return scratch.as_strided((batch, self.hidden), (self.hidden, 1), place)
+        def late() -> dict[str, Any]:
+            place = batch * (self.before - 1)
+            return {
+                "state": self.states(scratch, batch),
+                "residual": scratch.narrow(0, place, batch),
+            }
+
+        return self.solution(late, steps, good, finite, 0, shift=()), scratch, found
+
+    def _slot(self, memory: Tensor, batch: int, number: int) -> Tensor:
+        """One of the rooms for a state, which lie one behind the other."""
+        place = number * batch * self.hidden
+        return memory.as_strided((batch, self.hidden), (self.hidden, 1), place)
+
+    def states(self, scratch: Tensor, batch: int) -> State:
+        return (self._slot(scratch, batch, 1 + self.image),)
 
     def memory_of(self, scratch: Tensor, batch: int) -> tuple[Tensor, ...]:
-        return tuple(self._slot(scratch, batch, number) for number in self.last)
+        return tuple(self._slot(scratch, batch, 1 + number) for number in self.last)
 
     def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray,
-        reading: Reading,
-    ) -> tuple[Solution | None, list[Tensor], bool]:  # fmt: skip
-        scratch, batch, new = kept[0], x.shape[0], x.new_empty
-        slope = slope.to(x.dtype).contiguous()
-        phases, residual = new(self.pair_slots, batch, self.hidden), new(batch)
-        gradients = [new(shape) for shape in self.shapes]
-        used = self.used(params, scratch, batch)
-        balls = self.ball_places(gradients, used, scratch, batch)
-        inside = new(self.shapes[2])
-        rest = (residual, slope, phases, residual, *gradients, inside)
-        given = self._given(x, used, scratch, *rest)
+        self, x: Tensor, ties: Ties, scratch: Tensor, cotangent: Tensor, found: np.ndarray
+    ) -> Nudged:
+        batch, hidden, before = x.shape[0], self.hidden, 2  # slope and direction
+        end = batch * (before + self.pair_slots) * hidden
+        work = x.new_empty(end + batch + hidden * hidden)
+        gradients = [torch.empty_like(p) for p in ties.params]
+        places = [x.data_ptr(), scratch.data_ptr(), cotangent.data_ptr(), work.data_ptr()]
+        places += [g.data_ptr() for g in gradients]
         steps, good, finite, moved, size, due, _ = self.code.backward(
-            self.routine(self.dtype), given, balls, (batch, self.inputs, self.hidden),
-            self.layout.shapes, self.constants, self.solver.max_steps, self.nudge, found, FRESH,
-            PROOF_EVERY, reading.places, reading.gains,
+            self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64),
+            (batch, self.inputs, hidden), self.layout.shapes, self.constants,
+            self.solver.max_steps, self.nudge, found, FRESH, PROOF_EVERY, ties.gains,
         )  # fmt: skip
         if not steps:
-            return None, gradients, False
-        ended = self.solution(
-            (phases[self.middle],), steps, residual, good, finite, 0, shift=(phases[self.half],),
-            changes=((moved, size),),
-        )  # fmt: skip
-        return ended, gradients, due
+            return Nudged(None, gradients, False, work)
 
-    def _given(self, x: Tensor, used: list[int], scratch: Tensor, *rest: Tensor) -> np.ndarray:
-        """The drive is the first of what is kept for each sample; behind it are the slots."""
-        begin = scratch.data_ptr()
-        places = [x.data_ptr(), *used, begin, begin + self.size * rest[0].shape[0] * self.hidden]
-        places += [t.data_ptr() for t in rest]
-        return np.array(places, np.int64)
+        def late() -> dict[str, Any]:
+            return {
+                "state": (self._slot(work, batch, before + self.middle),),
+                "shift": (self._slot(work, batch, before + self.half),),
+                "residual": work.narrow(0, end, batch),
+            }
+
+        ended = self.solution(late, steps, good, finite, 0, changes=((moved, size),))
+        return Nudged(ended, gradients, due, work)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import itertools
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toreqprop.energies import Params, StackEnergy
+from toreqprop.energies import StackEnergy
 from toreqprop.energies.bounded import COLD, FRESH, PROOF_EVERY
-from toreqprop.models.whole_step import Matrices, NotServedError, Reading, Step
+from toreqprop.models.ties import Matrices, Ties
+from toreqprop.models.whole_step import NotServedError, Nudged, Step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers.relaxation import memory_of_passes
 
@@ -34,7 +36,11 @@ class StackStep(Step):
 
         super().__init__(model, given, dtype)
         self.widths = (self.shapes[0][1], *[shape[0] for shape in self.shapes[1::2]])
-        self.before, self.above = self.widths[1], np.array(self.inside, np.int64) // 2
+        self.neurons = sum(self.widths[1:])
+        self.before, self.above = (
+            self.widths[1] + self.neurons,
+            np.array(self.inside, np.int64) // 2,
+        )
         self.sizes, self.bounds = np.array(self.widths), np.cumsum([0, *self.widths[1:]])
         self.feedback = float(self.field.feedback)  # type: ignore[attr-defined]
         self.memory = memory_of_passes(self.solver)
@@ -69,62 +75,65 @@ class StackStep(Step):
         return min([MOST_PAIRS, *[min(ball.shape) for ball in balls]])
 
     def free(
-        self, x: Tensor, params: Params, reading: Reading
+        self, x: Tensor, ties: Ties, said: Tensor | None
     ) -> tuple[Solution, Tensor, np.ndarray]:
-        batch, new = x.shape[0], x.new_empty
-        scratch = new(self.room(batch))
-        state = tuple([new(batch, width) for width in self.widths[1:]])
-        used = self.used(params, scratch, batch)
-        balls = self.ball_places(params, used, scratch, batch)
+        batch = x.shape[0]
+        scratch = x.new_empty(self.room(batch))
         found, residual = np.empty((len(self.balls), self.columns)), np.zeros(batch)
+        places = x.data_ptr(), scratch.data_ptr(), 0 if said is None else said.data_ptr()
         steps, good, finite, layer = self.code.forward(
-            self.routine(self.dtype), self._given(x, used, scratch, state), balls, self.above,
+            self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64), self.above,
             self.sizes, self.bounds, self.layout.shapes, self.layout.radii, COLD, self.feedback,
-            self.memory, self.constants, self.solver.max_steps, found, residual, reading.places,
-            reading.gains,
+            self.memory, self.constants, self.solver.max_steps, found, residual, ties.gains,
         )  # fmt: skip
         if not steps and self.solver.max_steps:
             raise NotServedError
-        ended = self.solution(state, steps, torch.from_numpy(residual), good, finite, layer)
-        return ended, scratch, found
+
+        def late() -> dict[str, Any]:
+            return {
+                "state": self.states(scratch, batch),
+                "residual": torch.from_numpy(residual),
+            }
+
+        return self.solution(late, steps, good, finite, layer, shift=()), scratch, found
+
+    def states(self, scratch: Tensor, batch: int) -> State:
+        return self._layers(scratch, batch, self.widths[1])
+
+    def _layers(self, memory: Tensor, batch: int, before: int) -> State:
+        """A state that lies in memory, a layer after the other, behind so many numbers for each
+        sample."""
+        begins = itertools.accumulate(self.widths[1:-1], initial=before)
+        return tuple(
+            memory.as_strided((batch, width), (width, 1), batch * begin)
+            for begin, width in zip(begins, self.widths[1:], strict=True)
+        )
 
     def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray,
-        reading: Reading,
-    ) -> tuple[Solution | None, list[Tensor], bool]:  # fmt: skip
-        (scratch, *state), batch, new = kept, x.shape[0], x.new_empty
-        slope = slope.to(x.dtype).contiguous()
-        direction = torch.empty_like(slope)
-        center = tuple([new(batch, width) for width in self.widths[1:]])
-        shift = tuple([new(batch, width) for width in self.widths[1:]])
-        gradients = [new(shape) for shape in self.shapes]
-        used = self.used(params, scratch, batch)
-        balls = self.ball_places(gradients, used, scratch, batch)
-        for k in range(len(self.balls)):
-            if found[k, 2]:
-                balls[k, 7] = balls[k, 0]  # the slope behind a ball takes the gradient's place
-        given = self._given(
-            x, used, scratch, (*state, slope, direction, *center, *shift, *gradients)
-        )
-        residual, moved = np.zeros(batch), np.zeros((len(state), 2))
+        self, x: Tensor, ties: Ties, scratch: Tensor, cotangent: Tensor, found: np.ndarray
+    ) -> Nudged:
+        batch, before = x.shape[0], 2 * self.widths[-1]  # slope and direction
+        work = x.new_empty(batch * (before + 2 * self.neurons))
+        gradients = [torch.empty_like(p) for p in ties.params]
+        places = [x.data_ptr(), scratch.data_ptr(), cotangent.data_ptr(), work.data_ptr()]
+        places += [g.data_ptr() for g in gradients]
+        residual, moved = np.zeros(batch), np.zeros((len(self.widths) - 1, 2))
         steps, good, finite, layer, restless, due, _ = self.code.backward(
-            self.routine(self.dtype), given, balls, self.above, self.sizes, self.bounds,
-            self.layout.shapes, self.feedback, self.memory, self.constants, self.recentred,
-            self.solver.max_steps, self.nudge, found, FRESH, PROOF_EVERY, residual, moved,
-            reading.places, reading.gains,
+            self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64), self.above,
+            self.sizes, self.bounds, self.layout.shapes, self.feedback, self.memory,
+            self.constants, self.recentred, self.solver.max_steps, self.nudge, found, FRESH,
+            PROOF_EVERY, residual, moved, ties.gains,
         )  # fmt: skip
         if restless or not steps:
-            return None, [] if restless else gradients, False
-        changes = tuple([tuple(pair) for pair in moved.tolist()])
-        ended = self.solution(
-            center, steps, torch.from_numpy(residual), good, finite, layer, shift=shift,
-            changes=changes,
-        )  # fmt: skip
-        return ended, gradients, due
+            return Nudged(None, [] if restless else gradients, False, work)
 
-    def _given(
-        self, x: Tensor, used: list[int], scratch: Tensor, rest: tuple[Tensor, ...]
-    ) -> np.ndarray:
-        places = [x.data_ptr(), *used[0::2], *used[1::2], scratch.data_ptr()]
-        places += [t.data_ptr() for t in rest]
-        return np.array(places, np.int64)
+        def late() -> dict[str, Any]:
+            return {
+                "state": self._layers(work, batch, before),
+                "shift": self._layers(work, batch, before + self.neurons),
+                "residual": torch.from_numpy(residual),
+            }
+
+        changes = tuple([tuple(pair) for pair in moved.tolist()])
+        ended = self.solution(late, steps, good, finite, layer, changes=changes)
+        return Nudged(ended, gradients, due, work)

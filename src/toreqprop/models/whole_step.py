@@ -7,7 +7,7 @@ A new kind of network is a `Step` of its own with the two compiled calls, and an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,71 +16,31 @@ from torch import Tensor, nn
 
 from toreqprop.checks import unchecked
 from toreqprop.energies import LinearNudge, Opposed, Params, StackEnergy, System, VectorField
-from toreqprop.energies.bounded import Layout, laid_out, stays
+from toreqprop.energies.bounded import Layout, laid_out
 from toreqprop.energies.system import PairSystem
-from toreqprop.energies.tight_ball import TightBall
 from toreqprop.gradients.base import measured
 from toreqprop.kernels.base import status
 from toreqprop.kernels.reference import LARGEST_PUSH
-from toreqprop.models.constrained import Constrained, is_watched
+from toreqprop.models.readout import Readout
+from toreqprop.models.ties import Matrices, Ties
 from toreqprop.solution import Solution, State
 
 if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
 
 
-class Matrices(NamedTuple):
-    """The parameters of layers, as the optimizer moves them; the balls that some of them are
-    brought into, and which these are."""
+class Nudged(NamedTuple):
+    """What a backward pass found: how the phases ended, the gradients of the ties' parameters,
+    whether a proof is due, and memory that begins with the slope of the top layer.
 
-    params: tuple[Tensor, ...]
-    balls: tuple[TightBall, ...]
-    inside: tuple[int, ...]
+    No solution where the general path has to find it, and no gradients where it is to do so without
+    compiled code.
+    """
 
-
-def matrices_of(layers: Sequence[nn.Module]) -> Matrices | None:
-    """Weights and biases of layers in turn; None where somebody waits for a call of one, or where
-    constraints are others than one tight ball."""
-    params: list[Any] = []
-    balls: list[TightBall] = []
-    inside: list[int] = []
-    for layer in layers:
-        own, kind = layer._parameters, type(layer)
-        if layer._forward_pre_hooks or (kind is not nn.Linear and kind is not Constrained):
-            return None
-        if kind is nn.Linear:
-            params += (own.get("weight"), own.get("bias"))
-            continue
-        parts: Any = layer._modules
-        limits = tuple(parts["constraints"]._modules.values())
-        if len(limits) != 1 or parts["bias_constraints"]._modules:
-            return None
-        ball = limits[0]
-        if type(ball) is not TightBall or is_watched(ball):
-            return None
-        balls.append(ball)
-        inside.append(len(params))
-        params.append(own["raw"])
-        if own.get("raw_bias") is not None:
-            params.append(own["raw_bias"])
-    for param in params:
-        if param is None or not param.requires_grad or not param.is_contiguous():
-            return None
-    return Matrices(tuple(params), tuple(balls), tuple(inside))
-
-
-class Reading(NamedTuple):
-    """What is read out, for compiled code: gain and lift of a `Readout`, its weight and bias, and
-    what it says, or in the backward pass the cotangent of that and its two gradients. ``places``
-    are the addresses of all."""
-
-    gains: np.ndarray
-    places: np.ndarray
-    tensors: tuple[Tensor, ...]
-
-
-NOTHING = Reading(np.ones(2), np.empty(0, np.int64), ())
-"""Nobody asks for more than the state."""
+    solution: Solution | None
+    gradients: list[Tensor]
+    due: bool
+    work: Tensor
 
 
 class Step(ABC):
@@ -88,7 +48,7 @@ class Step(ABC):
 
     ``scratch`` is memory of the forward pass that the backward pass needs: ``before`` numbers for
     each sample, the vectors of the norms, and the bounded weights, where these are ``written`` and
-    not just a factor at products.
+    not just a factor at products. ``found`` is what is known of the balls.
     """
 
     before: int
@@ -110,6 +70,7 @@ class Step(ABC):
         beta = float(self.gradient.beta)  # type: ignore[attr-defined]
         self.nudge = np.array([beta, self.gradient.coefficient, LARGEST_PUSH])  # type: ignore[attr-defined]
         self.mirrored = mirrored(self.field, given.params[0], (), beta)
+        self._ties: dict[bool, Ties] = {}
 
     @staticmethod
     @abstractmethod
@@ -124,9 +85,10 @@ class Step(ABC):
 
     @abstractmethod
     def free(
-        self, x: Tensor, params: Params, reading: Reading
+        self, x: Tensor, ties: Ties, said: Tensor | None
     ) -> tuple[Solution, Tensor, np.ndarray]:
-        """The free phase, ``scratch``, and what is known of the balls.
+        """The free phase, ``scratch``, and what is known of the balls; ``said`` is filled with what
+        is read out.
 
         Raises:
             NotServedError: the numbers are such that only the general path can.
@@ -134,12 +96,14 @@ class Step(ABC):
 
     @abstractmethod
     def nudged(
-        self, x: Tensor, params: Params, kept: State, slope: Tensor, found: np.ndarray,
-        reading: Reading,
-    ) -> tuple[Solution | None, list[Tensor], bool]:  # fmt: skip
-        """Both nudged phases, the gradients of the parameters, and whether a proof is due. No
-        solution where the general path has to find it, and no gradients where it is to do so
-        without compiled code."""
+        self, x: Tensor, ties: Ties, scratch: Tensor, cotangent: Tensor, found: np.ndarray
+    ) -> Nudged:
+        """Both nudged phases and all gradients under the cotangent of what was read, or else of the
+        top layer."""
+
+    @abstractmethod
+    def states(self, scratch: Tensor, batch: int) -> State:
+        """The layers as the free phase left them."""
 
     def memory_of(self, scratch: Tensor, batch: int) -> tuple[Tensor, ...]:
         """What the free phase's solution would know on the general path."""
@@ -152,52 +116,42 @@ class Step(ABC):
         weight = measured((slope.to(shift.dtype),), coefficient)[1]
         return (-heat * weight).unsqueeze(1) * (shift @ params[0].detach())
 
-    def holds(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> bool:
-        """Whether this is the model as it is now."""
+    def holds(self, model: EquilibriumModel, dtype: torch.dtype) -> bool:
+        """Whether this is how the model is set now. What it is made of is for its ties."""
         return (
             self.solver is model._solver
             and self.gradient is model._gradient
             and self.field is model.field
+            and self.dtype is dtype
             and self.kernel == model._kernel
-            and self.dtype == dtype
-            and self.balls == given.balls
+            and self.contraction == model.residual_factor()
+        )
+
+    def ties(self, layers: tuple[nn.Module, ...], readout: Readout | None) -> Ties | None:
+        """Where parameters and buffers are now; None where this step is not for them."""
+        reads = readout is not None
+        known = self._ties.get(reads)
+        same = known is not None and known.layers == layers and known.readout == readout
+        if known is not None and same and known.hold():
+            return known
+        found = Ties.of(
+            layers, readout, self.dtype, self.layout, self.places if self.written else None
+        )
+        if found is None or not self._is_made_of(found.given):
+            return None
+        self._ties[reads] = found
+        return found
+
+    def _is_made_of(self, given: Matrices) -> bool:
+        return (
+            self.balls == given.balls
             and self.shapes == tuple([p.shape for p in given.params])
             and self.radii == tuple([ball.radius for ball in given.balls])
-            and self.contraction == model.residual_factor()
         )
 
     def room(self, batch: int) -> int:
         """Numbers of ``scratch``."""
         return batch * self.before + self.places[-1]
-
-    def used(self, params: Params, scratch: Tensor, batch: int) -> list[int]:
-        """Addresses of the parameters as they are used: written weights in their places."""
-        found = [p.data_ptr() for p in params]
-        if not self.written:
-            return found
-        begin = scratch.data_ptr() + self.size * batch * self.before
-        for at, place in zip(self.inside, self.places, strict=False):
-            found[at] = begin + self.size * place
-        return found
-
-    def ball_places(
-        self, first: Sequence[Tensor], used: list[int], scratch: Tensor, batch: int
-    ) -> np.ndarray:
-        """The addresses that `kernels.balls` takes, those of ``first`` in their first column."""
-        size, begin = self.size, scratch.data_ptr() + self.size * batch * self.before
-        found: list[int] = []
-        for ball, at, (left, right) in zip(
-            self.balls, self.inside, self.layout.offsets, strict=True
-        ):
-            buffers: Any = ball._buffers
-            start = buffers["start"]
-            found += (
-                first[at].data_ptr(), used[at],
-                start.data_ptr() if stays(ball, start, self.dtype) else 0,
-                begin + size * left, begin + size * right,
-                buffers["margin"].data_ptr(), buffers["steps"].data_ptr(), 0,
-            )  # fmt: skip
-        return np.array(found, np.int64).reshape(-1, 8)
 
     def vectors(self, scratch: Tensor, batch: int) -> Tensor:
         """The vectors of the norms."""
@@ -221,28 +175,22 @@ class Step(ABC):
             used[at] = weight
         return System.bind(self.field, x, tuple(used), self.contraction)
 
+    @staticmethod
     def solution(
-        self, state: State, steps: int, residual: Tensor, good: bool, finite: bool, layer: int,
+        late: Callable[[], dict[str, Any]], steps: int, good: bool, finite: bool, layer: int,
         **more: Any,
     ) -> Solution:  # fmt: skip
-        """What a phase ended with."""
+        """What a phase ended with; ``late`` makes what few look at of compiled code's memory."""
         good = good and finite
         return unchecked(
             Solution,
-            state=state,
+            late=late,
             steps=steps,
-            residual=residual,
             status=status(good, finite),
             layer=None if good else layer,
             memory=(),
             **more,
         )
-
-    @staticmethod
-    def bounded(found: Solution, bound: Callable[[], Tensor]) -> Solution:
-        """With the bound of its error; where nobody has seen it yet it need not be copied."""
-        found.__dict__["bound"] = bound
-        return found
 
 
 def mirrored(field: VectorField, x: Tensor, direction: State, beta: float) -> PairSystem:

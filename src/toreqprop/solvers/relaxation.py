@@ -7,9 +7,10 @@ else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -330,6 +331,18 @@ def checked(found: Solution, both: PairSystem, free: State, tol: float) -> Solut
         if layer is not None:
             return found.but(status=Status.TOO_STRONG, layer=layer)
     return found
+
+
+def unquestioned(
+    changes: Sequence[tuple[float, float]], batch: int, shapes: Sequence[Any], dtype: torch.dtype
+) -> bool:
+    """Whether norms alone say of a shift that was carried exactly, in layers of these shapes, that
+    `checked` finds nothing wrong with it."""
+    least = _resolution(dtype)[0]
+    return all(
+        moved > least * (batch * math.prod(shape)) ** 0.5 and drift <= LOPSIDED * moved
+        for (drift, moved), shape in zip(changes, shapes, strict=True)
+    )
 
 
 def _change(center: Tensor, before: Tensor, shift: Tensor) -> tuple[float, float]:

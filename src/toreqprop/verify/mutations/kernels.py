@@ -98,10 +98,10 @@ def _of_gradients(place: int, factor: float) -> Any:
 
     def change(right: Any) -> Any:
         def nudged(*given: Any) -> Any:
-            solution, gradients, due = right(*given)
-            if solution is not None:
-                gradients[place].mul_(factor)
-            return solution, gradients, due
+            found = right(*given)
+            if found.solution is not None:
+                found.gradients[place].mul_(factor)
+            return found
 
         return nudged
 
