@@ -27,19 +27,13 @@ class Contender:
     cpu_times: list[float] = field(default_factory=list)
     steps: dict[str, list[int]] = field(default_factory=dict)
     residuals: dict[str, float] = field(default_factory=dict)
-    _seen: list[tuple[str, Solution]] = field(default_factory=list)
 
     @classmethod
     def of(
         cls, name: str, model: nn.Module, rate: float = 1e-3, *, fused: bool | None = None
     ) -> Contender:
-        """A contender trained by Adam, whose relaxations (if any) are noted."""
-        optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=fused)
-        contender = cls(name, model, optimizer)
-        if isinstance(model, EquilibriumModel):
-            # Inside the clock a relaxation is only remembered.
-            model.register_relaxation_hook(lambda *found: contender._seen.append(found))
-        return contender
+        """A contender trained by Adam."""
+        return cls(name, model, torch.optim.Adam(model.parameters(), lr=rate, fused=fused))
 
     def mean_steps(self) -> dict[str, float]:
         """Mean number of evaluations of each phase."""
@@ -48,18 +42,30 @@ class Contender:
     def train(self, x: Tensor, y: Tensor) -> None:
         """One training step, timed."""
         start, cpu_start = time.perf_counter(), time.process_time()
+        self._step(x, y)
+        self.cpu_times.append(time.process_time() - cpu_start)
+        self.times.append(time.perf_counter() - start)
+
+    def look(self, x: Tensor, y: Tensor) -> None:
+        """One training step outside of the clock, whose relaxations (if any) are noted."""
+        if not isinstance(self.model, EquilibriumModel):
+            self._step(x, y)
+            return
+        key = self.model.register_relaxation_hook(self._note)
+        self._step(x, y)
+        self.model.remove_relaxation_hook(key)
+
+    def _step(self, x: Tensor, y: Tensor) -> None:
         self.optimizer.zero_grad()
         output = self.model(x)
         loss = F.cross_entropy(output.reshape(-1, output.shape[-1]), y.reshape(-1))
         loss.backward()
         self.optimizer.step()
-        self.cpu_times.append(time.process_time() - cpu_start)
-        self.times.append(time.perf_counter() - start)
-        for phase, found in self._seen:
-            self.steps.setdefault(phase, []).append(found.steps)
-            worst = max(self.residuals.get(phase, 0.0), found.worst_residual)
-            self.residuals[phase] = worst
-        self._seen.clear()
+
+    def _note(self, phase: str, found: Solution) -> None:
+        self.steps.setdefault(phase, []).append(found.steps)
+        worst = max(self.residuals.get(phase, 0.0), found.worst_residual)
+        self.residuals[phase] = worst
 
     def forget(self) -> None:
         """Start counting anew, after the warm-up."""
@@ -71,19 +77,37 @@ def train_in_turn(
     contenders: list[Contender],
     draw: Draw,
     rounds: int,
+    turn: int,
     on_round: Callable[[], None] = lambda: None,
 ) -> None:
-    """Measure so many rounds, in each of which every contender trains on the same batch."""
+    """Measure so many rounds, in each of which every contender trains on the same batches.
+
+    As in a training, a step mostly follows a step of the same network: a contender's turn is one
+    step that is looked at and ``turn`` that are timed. Where all take turns at every step, caches
+    hold what others have left there.
+    """
     for contender in contenders:
         contender.forget()
     for number in range(rounds):
+        first, *rest = [draw() for _ in range(1 + turn)]
         # Whoever follows a large model finds a cold cache: take turns at that.
-        turn = number % len(contenders)
-        train_once(contenders[turn:] + contenders[:turn], draw())
+        begin = number % len(contenders)
+        for contender in contenders[begin:] + contenders[:begin]:
+            contender.look(*first)
+            for batch in rest:
+                contender.train(*batch)
         on_round()
 
 
-def train_once(contenders: list[Contender], batch: tuple[Tensor, Tensor]) -> None:
-    """Let every contender train on the batch, one after the other."""
-    for contender in contenders:
-        contender.train(*batch)
+def shares(one: Contender, other: Contender, turn: int) -> list[float]:
+    """Of every round, one's median processor time over the other's: between rounds a machine may
+    become faster or slower."""
+    return [
+        median(one.cpu_times[at : at + turn]) / median(other.cpu_times[at : at + turn])
+        for at in range(0, len(one.cpu_times), turn)
+    ]
+
+
+def median(values: list[float]) -> float:
+    """The upper one, where there are two."""
+    return sorted(values)[len(values) // 2]

@@ -1,7 +1,8 @@
 """How long a training step takes, next to backpropagation's and others': all in one run.
 
-Every round draws a batch and lets each contender train on it for one step (Adam, cross-entropy),
-so that all of them see the same data, the same machine and the same moment. What is printed beside
+Every round draws a few batches and lets each contender train on them (Adam, cross-entropy), one
+contender after the other, so that all of them see the same data, the same machine and nearly the
+same moment. What is printed beside
 the time is what the time was bought with: the true norms of the couplings, the steps of both
 phases, and the smallest cosine of a tensor's gradient with the exact one at the weights that were
 timed.
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from toreqprop.bench.contenders import Contender, train_in_turn, train_once
+from toreqprop.bench.contenders import Contender, median, shares, train_in_turn
 from toreqprop.bench.deq_baseline import METHODS, DeepEquilibrium, deq_available
 from toreqprop.bench.speed_rows import ROWS, Built, Network, build, parameters, true_norms
 from toreqprop.certificate import certify
@@ -33,9 +34,11 @@ FUSED = ", fused Adam"
 
 @dataclass(frozen=True)
 class Setup:
-    """How long is measured, and from which seed; ``seconds`` is a row's time, more or less."""
+    """How long is measured, and from which seed; ``seconds`` is a row's time, more or less,
+    ``turn`` how many steps of a contender follow each other."""
 
     rounds: int = 60
+    turn: int = 4
     warmup: int = 10
     seconds: float = 60.0
     seed: int = 42
@@ -46,8 +49,8 @@ class Setup:
 class Timing:
     """One contender in one row: best and median wall time and median processor time of a step.
 
-    ``ratio`` and ``cpu_ratio`` are the equilibrium network's best wall time and median processor
-    time over this contender's.
+    ``ratio`` is the equilibrium network's best wall time over this contender's, ``cpu_ratio`` that
+    of processor times, the median over the rounds of a round's medians.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Row:
     cosine: float
     certified: bool
     rounds: int
+    turn: int
     timings: tuple[Timing, ...]
 
     def of(self, name: str) -> Timing:
@@ -127,16 +131,19 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
     if not isinstance(model, EquilibriumModel):
         raise AssertionError("ours is an equilibrium network")
     for _ in range(setup.warmup):
-        train_once([ours], built.draw())
+        ours.look(*built.draw())
         on_round()
     contenders = [ours, *_others(setup, network, built, ours.mean_steps()["free"])]
-    started = time.perf_counter()
-    for _ in range(2):
-        train_once(contenders, built.draw())
-    # Slow rows get fewer rounds: all contenders the same number, from the time of one round.
-    budget = int(2 * setup.seconds / (time.perf_counter() - started))
-    rounds = max(min(setup.rounds, budget), _LEAST)
-    train_in_turn(contenders, built.draw, rounds, on_round)
+    for _ in range(2):  # the first compiles and fills caches
+        started = time.perf_counter()
+        for contender in contenders:
+            contender.look(*built.draw())
+        once = time.perf_counter() - started
+    # Slow rows get fewer rounds, all contenders the same number, and single steps: they do not find
+    # in a cache what the step before has left.
+    turn = setup.turn if once < _SLOW else 1
+    rounds = max(min(setup.rounds, int(setup.seconds / (once * (1 + turn)))), _LEAST)
+    train_in_turn(contenders, built.draw, rounds, turn, on_round)
     x, y = (t[:_CERTIFIED] for t in built.draw())
     found = certify(model, x, y, loss=cross_entropy)
     norms = true_norms(model)
@@ -150,7 +157,8 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
         found.min_cosine,
         found.ok,
         rounds,
-        tuple(_timing(c, ours) for c in contenders),
+        turn,
+        tuple(_timing(c, ours, turn) for c in contenders),
     )
 
 
@@ -171,15 +179,15 @@ def _others(setup: Setup, network: Network, built: Built, steps: float) -> list[
     return found
 
 
-def _timing(contender: Contender, ours: Contender) -> Timing:
+def _timing(contender: Contender, ours: Contender, turn: int) -> Timing:
     return Timing(
         contender.name,
         parameters(contender.model),
         1e3 * min(contender.times),
-        1e3 * _median(contender.times),
-        1e3 * _median(contender.cpu_times),
+        1e3 * median(contender.times),
+        1e3 * median(contender.cpu_times),
         min(ours.times) / min(contender.times),
-        _median(ours.cpu_times) / _median(contender.cpu_times),
+        median(shares(ours, contender, turn)),
     )
 
 
@@ -188,9 +196,8 @@ def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
 
 
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
+_SLOW = 1.0
+"""Seconds in which all contenders have made one step."""
 
 _LEAST, _CERTIFIED = 3, 32
 """Rounds a slow row gets at least; samples of the certificate."""

@@ -31,7 +31,8 @@ def speed(
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Instead: what two threads and processes gain.")
     ] = False,
-    rounds: Annotated[int, typer.Option(help="Measured steps of each contender.")] = 60,
+    rounds: Annotated[int, typer.Option(help="Measured rounds of all contenders.")] = 60,
+    turn: Annotated[int, typer.Option(help="Timed steps of a contender before the next.")] = 4,
     seconds: Annotated[float, typer.Option(help="A row's time: slow rows get fewer rounds.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 42,
     output: Annotated[Path, typer.Option(help="Folder for speed.json.")] = Path("results"),
@@ -70,7 +71,7 @@ def speed(
         elif parallel:
             found, shown = _parallel(say)
         else:
-            found, shown = _rows(quick, kind, rounds, seconds, seed, path, say)
+            found, shown = _rows(quick, kind, rounds, turn, seconds, seed, path, say)
     if not quick:
         _keep(path, found)
     if as_json:
@@ -118,14 +119,21 @@ def _place(keyed: tuple[int | None, dict[str, Any]]) -> int:
 
 
 def _rows(
-    quick: bool, kind: str | None, rounds: int, seconds: float, seed: int, path: Path, say: Any
+    quick: bool,
+    kind: str | None,
+    rounds: int,
+    turn: int,
+    seconds: float,
+    seed: int,
+    path: Path,
+    say: Any,
 ) -> tuple[dict[str, Any], Table]:
     from toreqprop.bench import speed as bench
     from toreqprop.bench.speed_rows import QUICK, ROWS
 
-    setup = bench.Setup(rounds=rounds, seconds=seconds, seed=seed)
+    setup = bench.Setup(rounds=rounds, turn=turn, seconds=seconds, seed=seed)
     if quick:
-        setup = bench.Setup(rounds=min(rounds, 10), warmup=4, seconds=min(seconds, 10), seed=seed)
+        setup = bench.Setup(min(rounds, 10), turn, warmup=4, seconds=min(seconds, 10), seed=seed)
     networks = tuple(n for n in (QUICK if quick else ROWS) if kind in (None, n.kind))
 
     def keep(table: bench.SpeedTable) -> None:

@@ -6,9 +6,7 @@ looked up once, and asked at every step whether they are still where they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from operator import attrgetter, is_
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +18,9 @@ from toreqprop.energies.tight_ball import TightBall
 from toreqprop.models.constrained import Constrained, hooks_of
 from toreqprop.models.readout import Readout
 from toreqprop.tracing import all_plain
+
+Named = tuple[Mapping[str, Any], str, Any]
+"""A table, a name in it, and what has that name; None where nothing has."""
 
 
 class Matrices(NamedTuple):
@@ -80,7 +81,7 @@ class Ties:
     """
 
     __slots__ = (
-        "_empty", "_looks", "_named", "_places", "_radii", "_reader", "_seen", "_tables",
+        "_empty", "_named", "_seen", "_tables",
         "balls", "gains", "given", "layers", "own", "params", "readout",
     )  # fmt: skip
 
@@ -101,11 +102,11 @@ class Ties:
             self.params, outputs = (*given.params, weight, bias), len(weight)
             watched.append(readout.layer)
             hooks += hooks_of(readout.layer)
-        self._reader = {} if readout is None else readout.layer.__dict__
         self.gains = np.ones(2) if readout is None else np.array(readout[1:])
         unread = [] if readout is not None else [0, 0]
         found = [p.data_ptr() for p in self.params]
         self.own = np.array([*found, *unread, outputs], np.int64)
+        named: list[Named] = []
         tables: list[dict[str, Any]] = [ball._buffers for ball in given.balls]
         for layer in watched:
             tables += (layer._parameters, layer._modules)
@@ -114,12 +115,14 @@ class Ties:
                 hooks.append(layer.bias_constraints._modules)
         for ball in given.balls:
             hooks += hooks_of(ball)
-        self._tables, self._empty = tuple(tables), tuple(hooks)
-        self._named = tuple(chain.from_iterable(map(dict.values, tables)))
-        self._seen = (*self.params, *[b for ball in given.balls for b in ball._buffers.values()])
-        self._places = [t.data_ptr() for t in self._seen]
-        self._looks = [(t.shape, t.dtype) for t in self._seen]
-        self._radii = [ball.radius for ball in given.balls]
+            named.append((ball.__dict__, "radius", ball.radius))
+        if readout is not None:
+            named.append((readout.layer.__dict__, "forward", None))
+        self._empty, self._tables = tuple(hooks), tuple([(t, len(t)) for t in tables])
+        named += [(table, name, what) for table in tables for name, what in table.items()]
+        self._named = tuple(named)
+        seen = [*self.params, *[b for ball in given.balls for b in ball._buffers.values()]]
+        self._seen = tuple([(t, t.data_ptr(), t.shape, t.dtype) for t in seen])
 
     @classmethod
     def of(
@@ -166,24 +169,25 @@ class Ties:
 
     def hold(self) -> bool:
         """Whether all is where it was, learns, and nobody waits for a call of it."""
-        return (
-            sum(map(len, self._tables)) == len(self._named)
-            and all(map(is_, chain.from_iterable(map(dict.values, self._tables)), self._named))
-            and self.stay()
-            and all(map(_LEARNS, self.params))
-            and list(map(_LOOKS, self._seen)) == self._looks
-            and all(map(Tensor.is_contiguous, self._seen))
-            and not any(self._empty)
-            and "forward" not in self._reader
-            and [ball.radius for ball in self.given.balls] == self._radii
-        )
+        for names, count in self._tables:
+            if len(names) != count:
+                return False
+        for table, name, what in self._named:
+            if table.get(name) is not what:
+                return False
+        for tensor, place, shape, dtype in self._seen:
+            if tensor.data_ptr() != place or tensor.shape != shape:
+                return False
+            if tensor.dtype is not dtype or not tensor.is_contiguous():
+                return False
+        for param in self.params:
+            if not param.requires_grad:
+                return False
+        return not any(self._empty)
 
     def stay(self) -> bool:
         """Whether all is where it was."""
-        return list(map(Tensor.data_ptr, self._seen)) == self._places
-
-
-_LEARNS, _LOOKS = attrgetter("requires_grad"), attrgetter("shape", "dtype")
+        return all(tensor.data_ptr() == place for tensor, place, _, _ in self._seen)
 
 
 def _read(readout: Readout) -> tuple[Any, Any]:
