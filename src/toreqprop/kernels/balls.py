@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
+from toreqprop.kernels.addresses import matrix_at, numbers_at
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.lanczos import block_norm, next_start, symmetric_norm
-from toreqprop.kernels.products import matrix_at, numbers_at
 from toreqprop.kernels.products import routine as routine
 from toreqprop.kernels.symmetric import STRIP, symmetrise, transposed_strip
 from toreqprop.kernels.vectors import dot

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
+from toreqprop.kernels.addresses import numbers_at
 from toreqprop.kernels.chain_energy import least_energy
 from toreqprop.kernels.compiling import helper
 from toreqprop.kernels.loops import _copy, tanh
-from toreqprop.kernels.products import numbers_at
 from toreqprop.kernels.vectors import apart, bends, dot, squares
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from toreqprop.kernels.addresses import numbers_at
 from toreqprop.kernels.chain_ahead import KNOWN, REST, settle_ahead, shift_ahead
 from toreqprop.kernels.chain_loops import advance, extrapolate, part_of, settle
 from toreqprop.kernels.chain_shift import balance, settle_shift
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy, _copy_all
-from toreqprop.kernels.products import numbers_at, product
+from toreqprop.kernels.products import product
 
 PACKED = 0.75
 """Samples still relaxing are packed together where they are at most this part of those that are

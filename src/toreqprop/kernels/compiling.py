@@ -61,6 +61,14 @@ def compiled(function: Callable[..., Any]) -> Any:
     return made
 
 
+def address_of(function: Any, arguments: tuple[Any, ...]) -> int:
+    """Where a `compiled` function, which is to return nothing, can be called as one of C's."""
+    function.targetoptions["no_cfunc_wrapper"] = False
+    function.compile(arguments)
+    made = function.overloads[arguments]
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
+
+
 def helper(function: Callable[..., Any]) -> Any:
     """A function for compiled ones to call: compiled into them, and not kept by itself.
 

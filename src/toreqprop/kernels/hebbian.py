@@ -9,15 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toreqprop.kernels.addresses import matrix_at, numbers_at
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy, _copy_all
-from toreqprop.kernels.products import (
-    matrix_at,
-    multiply,
-    numbers_at,
-    outer_product,
-    routine,
-)
+from toreqprop.kernels.products import multiply, outer_product, routine
 from toreqprop.kernels.vectors import dot
 
 

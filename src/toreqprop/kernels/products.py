@@ -2,23 +2,24 @@
 
 Between two products of a small network Python takes longer than the product. Compiled code that
 multiplies on its own needs none; and with PyTorch's own routine it rounds as PyTorch does, and uses
-as many threads as PyTorch was told to. Where PyTorch does not show its routine, SciPy's is taken.
+as many threads as PyTorch was told to. Where PyTorch does not show its routine, SciPy's is taken;
+where that leaves half of the processor's registers empty, `wide_products`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from toreqprop.kernels.compiling import helper
@@ -27,14 +28,22 @@ _NAMES = {torch.float32: "sgemm", torch.float64: "dgemm"}
 _ARGUMENTS = 13
 
 
+ALONE = 1 << 22
+"""Factors of a product that are multiplied with each other: up to there a second thread gains
+less than registers that are twice as wide."""
+
+
 class Routine(NamedTuple):
     """``gemm`` of one dtype: its address, and memory for the arguments it takes by reference:
-    sizes, the factors of the product and of what was there before, and letters."""
+    sizes, the factors of the product and of what was there before, and letters; and the address of
+    `wide_products.gemm` with the largest product that is for it, zero where none is."""
 
     address: int
     sizes: np.ndarray
     factors: np.ndarray
     letters: np.ndarray
+    wide: int
+    reach: int
 
 
 @cache
@@ -51,22 +60,48 @@ def _address(dtype: torch.dtype) -> int:
 
 def routine(dtype: torch.dtype) -> Routine:
     """The routine for one thread: memory that is written to is not shared."""
-    kept = _own.routines
-    if dtype not in kept:
-        factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
-        letters = np.frombuffer(b"NT", np.uint8).copy()  # as it is, and transposed
-        kept[dtype] = Routine(_address(dtype), np.zeros(6, np.int32), factors, letters)
-    return kept[dtype]
+    wanted = dtype, torch.get_num_threads() == 1, _own.wide
+    kept = _own.routines.get(wanted)
+    if kept is None:
+        kept = _own.routines[wanted] = _routine(*wanted)
+    return kept
+
+
+def _routine(dtype: torch.dtype, alone: bool, wide: bool) -> Routine:
+    factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
+    letters = np.frombuffer(b"NT", np.uint8).copy()  # as it is, and transposed
+    place = _wide(dtype) if wide else 0
+    reach = 0 if not place else np.iinfo(np.int64).max if alone else ALONE
+    return Routine(_address(dtype), np.zeros(6, np.int32), factors, letters, place, int(reach))
+
+
+def _wide(dtype: torch.dtype) -> int:
+    # It is made of what is above it here.
+    from toreqprop.kernels import wide_products
+
+    return wide_products.address(dtype) if wide_products.available() else 0
 
 
 class _Own(threading.local):
     """What every thread has for itself."""
 
     def __init__(self) -> None:
-        self.routines: dict[torch.dtype, Routine] = {}
+        self.routines: dict[tuple[torch.dtype, bool, bool], Routine] = {}
+        self.wide = True
 
 
 _own = _Own()
+
+
+@contextmanager
+def pytorch_products() -> Iterator[None]:
+    """Within it products are PyTorch's, also where `wide_products` are faster: to see how much of a
+    figure is theirs."""
+    before, _own.wide = _own.wide, False
+    try:
+        yield
+    finally:
+        _own.wide = before
 
 
 @intrinsic
@@ -85,28 +120,6 @@ def _call(typing, address, arguments):  # type: ignore[no-untyped-def]
     return signature, codegen
 
 
-@intrinsic
-def _pointer(typing, address):  # type: ignore[no-untyped-def]
-    """A number as a pointer."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.int64), codegen
-
-
-@helper
-def numbers_at(address, count, like):  # type: ignore[no-untyped-def]
-    """``count`` numbers at an address, of the type that those in the array ``like`` have."""
-    return numba.carray(_pointer(address), (count,), like.dtype)
-
-
-@helper
-def matrix_at(address, rows, columns, like):  # type: ignore[no-untyped-def]
-    """A matrix in rows at an address, of the type that those in the array ``like`` have."""
-    return numba.carray(_pointer(address), (rows, columns), like.dtype)
-
-
 @helper
 def multiply(gemm, places, sizes, strides, turned, scale=1.0):  # type: ignore[no-untyped-def]
     """``C ← scale·A·B`` of matrices in rows, at the three addresses ``places``.
@@ -115,16 +128,17 @@ def multiply(gemm, places, sizes, strides, turned, scale=1.0):  # type: ignore[n
     the next of A, B and C as they lie in memory; ``turned`` says of A and B whether what lies there
     is their transpose.
     """
-    address, numbers, factors, letters = gemm
+    address, numbers, factors, letters, wide, reach = gemm
     left, right, out = places
     rows, inner, columns = sizes
     numbers[0], numbers[1], numbers[2] = columns, rows, inner
     numbers[3], numbers[4], numbers[5] = strides[1], strides[0], strides[2]
     factors[0] = scale
     first, one, letter = numbers.ctypes.data, factors.ctypes.data, letters.ctypes.data
+    chosen = wide if rows * inner * columns <= reach else address
     # In columns, as the routine counts, it is Cᵀ = Bᵀ·Aᵀ.
     _call(
-        address,
+        chosen,
         (
             letter + (1 if turned[1] else 0), letter + (1 if turned[0] else 0),
             first, first + 4, first + 8, one, right, first + 12, left, first + 16,

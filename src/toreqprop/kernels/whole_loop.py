@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from toreqprop.kernels import loop_phases
+from toreqprop.kernels.addresses import matrix_at, numbers_at
 from toreqprop.kernels.balls import into_balls, out_of_balls, placed
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.hebbian import add_bias, read_back, read_out
@@ -21,7 +22,7 @@ from toreqprop.kernels.loops import (
     normalise,
     weighted,
 )
-from toreqprop.kernels.products import matrix_at, multiply, numbers_at, outer_product
+from toreqprop.kernels.products import multiply, outer_product
 
 
 @helper

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from toreqprop.kernels.addresses import matrix_at, numbers_at
 from toreqprop.kernels.balls import (
     LARGEST,
     OTHERS,
@@ -22,7 +23,7 @@ from toreqprop.kernels.chain_phases import relax, relax_pair
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.hebbian import add_bias, read_back, read_out, stack_gradients
 from toreqprop.kernels.loops import _copy, normalise
-from toreqprop.kernels.products import matrix_at, multiply, numbers_at
+from toreqprop.kernels.products import multiply
 
 
 @helper

@@ -1,0 +1,82 @@
+"""Products with wide registers, next to NumPy's in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba")
+
+from toreqprop.kernels import products, wide_products
+from toreqprop.kernels.compiling import compiled
+
+MULTIPLY = compiled(products.multiply)
+
+SHAPES = [
+    (1, 1, 1),
+    (5, 3, 10),  # fewer columns than a register has, fewer rows than a tile
+    (6, 16, 64),
+    (13, 50, 70),
+    (7, wide_products.DEPTH + 9, 129),  # sums in two parts
+    (64, 128, 128),
+]
+
+
+def _wide(dtype: torch.dtype) -> products.Routine:
+    """Wide products, on whichever processor: where they are not chosen they are right too."""
+    place = wide_products.address(dtype)
+    return products.routine(dtype)._replace(wide=place, reach=2**40)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_product_and_nothing_beside_it(
+    dtype: torch.dtype, turned: tuple[bool, bool], shape: tuple[int, int, int]
+) -> None:
+    rows, inner, columns = shape
+    # Rows lie further apart than they are long.
+    left = torch.randn(*((inner, rows + 2) if turned[0] else (rows, inner + 2)), dtype=dtype)
+    right = torch.randn(*((columns, inner + 3) if turned[1] else (inner, columns + 3)), dtype=dtype)
+    out = torch.full((rows, columns + 4), 9.0, dtype=dtype)
+    places = left.data_ptr(), right.data_ptr(), out.data_ptr()
+    strides = left.shape[1], right.shape[1], out.shape[1]
+    MULTIPLY(_wide(dtype), places, shape, strides, turned, 0.5)
+    one = left.double().mT[:rows] if turned[0] else left.double()[:, :inner]
+    two = right.double().mT[:inner] if turned[1] else right.double()[:, :columns]
+    error = (out[:, :columns].double() - 0.5 * one @ two).abs()
+    # A sum of n rounded terms is off by n roundings of the sum of their sizes at most.
+    allowed = (inner + 1) * torch.finfo(dtype).eps * (0.5 * one.abs() @ two.abs())
+    assert (error <= allowed).all()
+    assert (out[:, columns:] == 9).all()
+
+
+def test_a_sum_of_nothing_is_zero() -> None:
+    out = np.full((3, 20), 9.0, np.float32)
+    places = out.ctypes.data, out.ctypes.data, out.ctypes.data
+    MULTIPLY(_wide(torch.float32), places, (3, 0, 20), (20, 20, 20), (False, False), 1.0)
+    assert (out == 0).all()
+
+
+def test_products_can_be_pytorchs() -> None:
+    with products.pytorch_products():
+        assert products.routine(torch.float32).wide == 0
+    assert bool(products.routine(torch.float32).wide) == wide_products.available()
+
+
+def test_wide_registers_are_used_where_the_library_leaves_them_empty(monkeypatch) -> None:
+    """On AMD processors that have them, under MKL; nowhere else."""
+    host = wide_products.llvmlite.binding
+    for name, wide, mkl, wanted in (
+        ("znver5", True, True, True),
+        ("znver5", True, False, False),
+        ("znver3", False, True, False),
+        ("sapphirerapids", True, True, False),
+    ):
+        monkeypatch.setattr(host, "get_host_cpu_name", lambda name=name: name)
+        monkeypatch.setattr(
+            host, "get_host_cpu_features", lambda wide=wide: {"avx512f": wide, "fma": True}
+        )
+        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda mkl=mkl: mkl)
+        assert wide_products.available.__wrapped__() is wanted
