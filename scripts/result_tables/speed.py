@@ -7,21 +7,23 @@ from .sources import Report, load
 
 def _speed_rows(rows: list[Report]) -> list[str]:
     """Rows of `toreqprop speed`."""
-    names = list(dict.fromkeys(t["name"] for r in rows for t in r["timings"]))[1:]
+    first, *names = dict.fromkeys(t["name"] for r in rows for t in r["timings"])
+    names = [name for name in names if not name.startswith(first)]
     lines = [
-        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
-        + " | ".join(names)
-        + " |",
-        "|---|---|---|---|---|---|" + "---|" * len(names),
+        "| network | batch, inputs | feedback | norm | steps | worst cosine "
+        "| same size, PyTorch's products | " + " | ".join(names) + " |",
+        "|---|---|---|---|---|---|---|" + "---|" * len(names),
     ]
     for row in rows:
         network = row["network"]
         ratios = {t["name"]: f"{t['cpu_ratio']:.2f}" for t in row["timings"]}
+        same = {t["name"]: t["same_products"] for t in row["timings"]}["same size"]
         steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
         lines.append(
             f"| {row['label']} | {network['batch']}, {network['inputs']} "
             f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f}"
-            f"{'' if row['certified'] else ', refused'} | "
+            f"{'' if row['certified'] else ', refused'} "
+            f"| {ratios['same size'] if same is None else f'{same:.2f}'} | "
             + " | ".join(ratios.get(name, "–") for name in names)
             + " |"
         )

@@ -15,6 +15,7 @@ from toreqprop.bench.speed_rows import KINDS, QUICK, ROWS, Network
 from toreqprop.cli import speed as command
 from toreqprop.cli.app import app
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels import has_wide_products
 
 SHORT = speed.Setup(rounds=3, warmup=2, seconds=0.1)
 
@@ -34,13 +35,18 @@ def test_a_loop_at_its_bound_is_held_against_everything_the_table_promises() -> 
     names = [t.name for t in row.timings]
     plain = [speed.SIZE, speed.SIZE + speed.FUSED, speed.DEPTH, speed.DEPTH + speed.FUSED]
     others = [f"torchdeq {m}" for m in METHODS] if deq_available() else []
-    assert names == [speed.OURS, *plain, speed.UNROLLED, *others]
+    same = [speed.SAME_PRODUCTS] if has_wide_products() else []
+    assert names == [speed.OURS, *same, *plain, speed.UNROLLED, *others]
     # The estimate comes from below, and its margin is what is left to the radius.
     assert 0.94 < row.norm < 0.979
     assert 0.96 < row.reach <= 1
     assert row.steps["free"] > 2
     assert row.residual <= row.network.tol
     assert row.of(speed.OURS).cpu_ratio == 1
+    # Where products are PyTorch's anyway there is one figure, else two for everybody.
+    assert {t.same_products is None for t in row.timings} == {not same}
+    if same:
+        assert row.of(speed.SAME_PRODUCTS).same_products == 1
     # As many parameters as two hidden layers, but for one bias.
     assert row.of(speed.SIZE).parameters - row.of(speed.OURS).parameters == 24
     assert row.of(speed.DEPTH).parameters < row.of(speed.SIZE).parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -18,11 +19,12 @@ Draw = Callable[[], tuple[Tensor, Tensor]]
 
 @dataclass
 class Contender:
-    """A model, its optimizer, and what it did so far."""
+    """A model, its optimizer, what its steps are made within, and what it did so far."""
 
     name: str
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
     times: list[float] = field(default_factory=list)
     cpu_times: list[float] = field(default_factory=list)
     steps: dict[str, list[int]] = field(default_factory=dict)
@@ -30,10 +32,17 @@ class Contender:
 
     @classmethod
     def of(
-        cls, name: str, model: nn.Module, rate: float = 1e-3, *, fused: bool | None = None
+        cls,
+        name: str,
+        model: nn.Module,
+        rate: float = 1e-3,
+        *,
+        fused: bool | None = None,
+        within: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Contender:
         """A contender trained by Adam."""
-        return cls(name, model, torch.optim.Adam(model.parameters(), lr=rate, fused=fused))
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=fused)
+        return cls(name, model, optimizer, within)
 
     def mean_steps(self) -> dict[str, float]:
         """Mean number of evaluations of each phase."""
@@ -41,19 +50,22 @@ class Contender:
 
     def train(self, x: Tensor, y: Tensor) -> None:
         """One training step, timed."""
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self._step(x, y)
-        self.cpu_times.append(time.process_time() - cpu_start)
-        self.times.append(time.perf_counter() - start)
+        with self.within():
+            start, cpu_start = time.perf_counter(), time.process_time()
+            self._step(x, y)
+            self.cpu_times.append(time.process_time() - cpu_start)
+            self.times.append(time.perf_counter() - start)
 
     def look(self, x: Tensor, y: Tensor) -> None:
         """One training step outside of the clock, whose relaxations (if any) are noted."""
-        if not isinstance(self.model, EquilibriumModel):
+        model = self.model
+        with self.within():
+            if not isinstance(model, EquilibriumModel):
+                self._step(x, y)
+                return
+            key = model.register_relaxation_hook(self._note)
             self._step(x, y)
-            return
-        key = self.model.register_relaxation_hook(self._note)
-        self._step(x, y)
-        self.model.remove_relaxation_hook(key)
+            model.remove_relaxation_hook(key)
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         self.optimizer.zero_grad()

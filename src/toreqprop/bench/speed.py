@@ -2,10 +2,13 @@
 
 Every round draws a few batches and lets each contender train on them (Adam, cross-entropy), one
 contender after the other, so that all of them see the same data, the same machine and nearly the
-same moment. What is printed beside
-the time is what the time was bought with: the true norms of the couplings, the steps of both
-phases, and the smallest cosine of a tensor's gradient with the exact one at the weights that were
-timed.
+same moment. What is printed beside the time is what the time was bought with: the true norms of the
+couplings, the steps of both phases, and the smallest cosine of a tensor's gradient with the exact
+one at the weights that were timed.
+
+On some processors compiled steps multiply faster than PyTorch does, with which the plain networks
+multiply (`kernels.wide_products`). There the equilibrium network is a second contender, with
+PyTorch's products: the figure that says what settling costs, whoever multiplies.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from toreqprop.bench.deq_baseline import METHODS, DeepEquilibrium, deq_available
 from toreqprop.bench.speed_rows import ROWS, Built, Network, build, parameters, true_norms
 from toreqprop.certificate import certify
 from toreqprop.gradients import UnrolledGradient
+from toreqprop.kernels import has_wide_products, pytorch_products
 from toreqprop.models import EquilibriumModel
 
 OURS, UNROLLED = "TorEqProp", "unrolled"
+SAME_PRODUCTS = "TorEqProp, PyTorch's products"
 SIZE, DEPTH = "same size", "same depth"
 FUSED = ", fused Adam"
 """Added to the name of a plain network whose optimizer is one fused call."""
@@ -50,7 +55,8 @@ class Timing:
     """One contender in one row: best and median wall time and median processor time of a step.
 
     ``ratio`` is the equilibrium network's best wall time over this contender's, ``cpu_ratio`` that
-    of processor times, the median over the rounds of a round's medians.
+    of processor times, the median over the rounds of a round's medians; ``same_products`` is that
+    ratio where all multiply with PyTorch's products, None where they do anyway.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Timing:
     cpu_ms: float
     ratio: float
     cpu_ratio: float
+    same_products: float | None
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ def measure(
         "torch": torch.__version__,
         "dtype": "float32",
         "torchdeq": deq_available(),
+        "products": "512 bits wide" if has_wide_products() else "PyTorch's",
         "data": "digits, scaled up to 28 x 28 where there are 784 inputs; random tokens",
     }
     rows: list[Row] = []
@@ -158,13 +166,16 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
         found.ok,
         rounds,
         turn,
-        tuple(_timing(c, ours, turn) for c in contenders),
+        tuple(_timing(c, contenders, turn) for c in contenders),
     )
 
 
 def _others(setup: Setup, network: Network, built: Built, steps: float) -> list[Contender]:
     """All that the network is held against."""
     found = []
+    if has_wide_products():
+        ours = Contender.of(SAME_PRODUCTS, built.model(), setup.rate, within=pytorch_products)
+        found.append(ours)
     for name, make in ((SIZE, built.same_size), (DEPTH, built.same_depth)):
         if make is not None:
             found.append(Contender.of(name, make(), setup.rate))
@@ -179,7 +190,9 @@ def _others(setup: Setup, network: Network, built: Built, steps: float) -> list[
     return found
 
 
-def _timing(contender: Contender, ours: Contender, turn: int) -> Timing:
+def _timing(contender: Contender, all_of_them: list[Contender], turn: int) -> Timing:
+    ours, *others = all_of_them
+    same = next((c for c in others if c.name == SAME_PRODUCTS), None)
     return Timing(
         contender.name,
         parameters(contender.model),
@@ -188,6 +201,7 @@ def _timing(contender: Contender, ours: Contender, turn: int) -> Timing:
         1e3 * median(contender.cpu_times),
         min(ours.times) / min(contender.times),
         median(shares(ours, contender, turn)),
+        None if same is None else median(shares(same, contender, turn)),
     )
 
 

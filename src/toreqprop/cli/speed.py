@@ -148,7 +148,7 @@ def _speed_table(table: bench.SpeedTable) -> Table:
     from toreqprop.bench import speed as bench
 
     shown = Table(
-        "network", "against", "its step", "processor time", "wall time",
+        "network", "against", "its step", "processor time", "with PyTorch's products", "wall time",
         title="TorEqProp's time of a training step over that of others",
         caption=f"median processor time, best wall time, {table.conditions['threads']} thread(s); "
         "norm: of the largest coupling; steps: free + nudged; cosine: the worst tensor's",
@@ -166,7 +166,9 @@ def _speed_table(table: bench.SpeedTable) -> Table:
         for place, each in enumerate(others):
             shown.add_row(
                 said[place] if place < len(said) else "", each.name, f"{each.cpu_ms:.2f} ms",
-                f"{each.cpu_ratio:.2f}", f"{each.ratio:.2f}",
+                f"{each.cpu_ratio:.2f}",
+                "" if each.same_products is None else f"{each.same_products:.2f}",
+                f"{each.ratio:.2f}",
                 end_section=place == len(others) - 1,
             )  # fmt: skip
     return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
 
@@ -41,6 +42,24 @@ def compiled_hebbian() -> ModuleType | None:
 def compiled_balls() -> ModuleType | None:
     """`kernels.balls`, where Numba is installed."""
     return importlib.import_module("toreqprop.kernels.balls") if compiled_available() else None
+
+
+@cache
+def has_wide_products() -> bool:
+    """Whether compiled code multiplies faster than PyTorch on this processor."""
+    if not compiled_available():
+        return False
+    return bool(importlib.import_module("toreqprop.kernels.wide_products").available())
+
+
+def pytorch_products() -> AbstractContextManager[None]:
+    """Within it products are PyTorch's, also where compiled code has faster ones: to see how much
+    of a figure is theirs."""
+    if not compiled_available():
+        return nullcontext()
+    products = importlib.import_module("toreqprop.kernels.products")
+    within: AbstractContextManager[None] = products.pytorch_products()
+    return within
 
 
 def get_kernel(name: str | None) -> Kernel | None:
@@ -83,4 +102,6 @@ __all__ = [
     "compiled_hebbian",
     "compiled_loops",
     "get_kernel",
+    "has_wide_products",
+    "pytorch_products",
 ]

@@ -95,8 +95,7 @@ _own = _Own()
 
 @contextmanager
 def pytorch_products() -> Iterator[None]:
-    """Within it products are PyTorch's, also where `wide_products` are faster: to see how much of a
-    figure is theirs."""
+    """Within it this thread's products are PyTorch's."""
     before, _own.wide = _own.wide, False
     try:
         yield
