@@ -138,6 +138,7 @@ GOOD: dict[Callable[..., Any], dict[str, Any]] = {
         "report": lambda phase, solution: None, "kernel": None, "memory": (),
     },
     kernels.get_kernel: {"name": "torch"},
+    kernels.pytorch_products: {},
     hardware.Circuit: {
         "title": "t", "comments": ("c",), "cards": ("r1 a 0 1",), "probes": {"a": ("a",)},
         "points": 1, "celsius": 27.0, "noisy": (("a", 1.0),), "time_constant": 1.0,

@@ -33,7 +33,8 @@ def batch() -> tuple[Tensor, Tensor]:
 def test_the_equilibrium_is_what_the_output_is_read_from(kernel: str) -> None:
     model, (x, _) = looped(kernel=kernel), batch()
     solution = model.equilibrium(x)
-    assert torch.equal(model.readout_from(solution.state), model(x))
+    # Products of compiled code may be another routine's: sums of forty terms round apart.
+    assert torch.allclose(model.readout_from(solution.state), model(x), rtol=0, atol=1e-5)
     assert torch.isfinite(solution.error_bound).all()
 
 

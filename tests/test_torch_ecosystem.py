@@ -167,7 +167,8 @@ def test_frozen_parameters_get_no_gradient() -> None:
     F.cross_entropy(model(x), y).backward()
     assert model.input.weight.grad is None
     assert model.recurrent.raw.grad is None
-    assert torch.equal(model.input.bias.grad, full["input.bias"])
+    # By the general path, whose products may be another routine's, which rounds elsewhere.
+    assert torch.allclose(model.input.bias.grad, full["input.bias"], rtol=1e-4, atol=1e-7)
 
 
 def test_shared_parameters_sum_their_gradients() -> None:

@@ -89,6 +89,10 @@ def speed_training_table() -> list[str]:
         chosen = f"{runs[0]['rate']:g}, {runs[0]['decay']:g}"
         lines.append(f"| {arm} | {chosen} | {epochs} | {spent} | {share} | {test} |")
     setup, ours = found["setup"], [r for r in found["runs"] if r["certificates"]]
+    same = found.get("same_products")
+    same = (
+        f" With PyTorch's products on both sides it takes {same:.2f} of two layers." if same else ""
+    )
     proofs = [proof for r in ours for proof in r["certificates"]]
     near = [proof["backprop_cosine"] for proof in proofs]
     steps = " + ".join(f"{ours[-1]['steps'][phase]:.1f}" for phase in ("free", "nudged"))
@@ -104,7 +108,7 @@ def speed_training_table() -> list[str]:
         "backpropagation's through the same layers is "
         f"{min(near):.3f} to {max(near):.3f}: weak feedback is near backpropagation. A looped "
         "network at norm 0.95 takes longer, and did not get there on every seed "
-        "(`results/speed_training_search.jsonl` has what was tried).",
+        f"(`results/speed_training_search.jsonl` has what was tried).{same}",
     ]  # fmt: skip
 
 

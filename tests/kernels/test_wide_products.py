@@ -26,7 +26,7 @@ SHAPES = [
 def _wide(dtype: torch.dtype) -> products.Routine:
     """Wide products, on whichever processor: where they are not chosen they are right too."""
     place = wide_products.address(dtype)
-    return products.routine(dtype)._replace(wide=place, reach=2**40)
+    return products.routine(dtype)._replace(wide=place, team=wide_products.team(dtype, True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -50,6 +50,33 @@ def test_the_product_and_nothing_beside_it(
     allowed = (inner + 1) * torch.finfo(dtype).eps * (0.5 * one.abs() @ two.abs())
     assert (error <= allowed).all()
     assert (out[:, columns:] == 9).all()
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True)])
+def test_threads_share_the_columns_of_large_products(turned: tuple[bool, bool]) -> None:
+    """And round as one thread does. Two threads, whichever machine this is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        team = wide_products.team(torch.float32, False)
+        if team is None:
+            pytest.skip("PyTorch does not show its threads here.")
+        rows, inner, columns = 70, 257, 300
+        assert rows * inner * columns > wide_products.ALONE
+        left = torch.randn(rows, inner)
+        right = torch.randn(columns, inner) if turned[1] else torch.randn(inner, columns)
+        found = []
+        for each in (team, wide_products.team(torch.float32, True)):
+            out = torch.empty(rows, columns)
+            places = left.data_ptr(), right.data_ptr(), out.data_ptr()
+            strides = inner, right.shape[1], columns
+            MULTIPLY(_wide(torch.float32)._replace(team=each), places, (rows, inner, columns),
+                     strides, turned, 1.0)  # fmt: skip
+            found.append(out)
+        assert torch.equal(*found)
+        assert torch.allclose(found[0], left @ (right.mT if turned[1] else right), atol=1e-3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_sum_of_nothing_is_zero() -> None:

@@ -7,13 +7,15 @@ at after training alone, and chooses nothing. Every arm gets the same small sear
 decays, on seeds of its own: what one seed prefers is chance.
 
 What settles are two layers with weak feedback, next to plain networks of one and of two layers as
-wide.
+wide. Where compiled steps multiply faster than PyTorch, with which plain networks multiply, the
+same network with PyTorch's products is an arm of its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,13 +25,15 @@ from torch import Tensor, nn
 from toreqprop.bench.arms import FeedForward, certificate
 from toreqprop.bench.speed_rows import enlarge, true_norms
 from toreqprop.energies.tight_ball import MARGIN
+from toreqprop.kernels import has_wide_products, pytorch_products
 from toreqprop.models import EquilibriumModel, HopfieldMLP, LoopedMLP
 from toreqprop.tasks import get
 from toreqprop.training import TrainingConfig, fit, predict
 
 OURS, ONE, TWO = "TorEqProp", "one hidden layer", "two hidden layers"
 LOOPED = "TorEqProp, looped"
-ARMS = (OURS, ONE, TWO)
+SAME_PRODUCTS = "TorEqProp, PyTorch's products"
+ARMS = (OURS, *((SAME_PRODUCTS,) if has_wide_products() else ()), ONE, TWO)
 CERTIFIED = 64
 """Training samples that certificates are made of."""
 
@@ -98,7 +102,12 @@ class Study:
         means = {arm: self.seconds(arm) for arm in ARMS}
         ours = means[OURS]
         ratios = {a: None if ours is None or s is None else ours / s for a, s in means.items()}
-        return {**asdict(self), "mean_seconds": means, "ratio": ratios}
+        same, two = means.get(SAME_PRODUCTS), means[TWO]
+        known = same is not None and two is not None
+        return {
+            **asdict(self), "mean_seconds": means, "ratio": ratios,
+            "same_products": same / two if known else None,  # type: ignore[operator]
+        }  # fmt: skip
 
 
 def study(setup: Setup, on_run: Callable[[str], None] = lambda line: None) -> Study:
@@ -136,7 +145,7 @@ def model_of(setup: Setup, arm: str, inputs: int, classes: int) -> nn.Module:
     radius = setup.norm * MARGIN
     if arm == LOOPED:
         return LoopedMLP(inputs, setup.width, classes, radius=radius, bound="tight", tol=LOOPED_TOL)
-    if arm == OURS:
+    if arm in (OURS, SAME_PRODUCTS):
         return HopfieldMLP(
             [inputs, setup.width, setup.width, classes], radius=radius, bound="tight",
             feedback=setup.feedback, tol=setup.tol, gain=setup.gain,
@@ -178,9 +187,10 @@ def train(
     own, labels = x[rows], y[rows]
     few = own[:CERTIFIED], labels[:CERTIFIED]
     proofs = [certificate(model, *few)] if settles else []
-    wall, spent = time.perf_counter(), time.process_time()
-    history = fit(model, own, labels, config)
-    spent, wall = time.process_time() - spent, time.perf_counter() - wall
+    with pytorch_products() if arm == SAME_PRODUCTS else nullcontext():
+        wall, spent = time.perf_counter(), time.process_time()
+        history = fit(model, own, labels, config)
+        spent, wall = time.process_time() - spent, time.perf_counter() - wall
     if settles:
         proofs.append(certificate(model, *few))
     score = _share(model, x[held], y[held])

@@ -14,72 +14,74 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import get_cython_function_address, intrinsic
+from numba.extending import get_cython_function_address
 
+from toreqprop.kernels.addresses import call
 from toreqprop.kernels.compiling import helper
 
 _NAMES = {torch.float32: "sgemm", torch.float64: "dgemm"}
-_ARGUMENTS = 13
-
-
-ALONE = 1 << 22
-"""Factors of a product that are multiplied with each other: up to there a second thread gains
-less than registers that are twice as wide."""
 
 
 class Routine(NamedTuple):
     """``gemm`` of one dtype: its address, and memory for the arguments it takes by reference:
     sizes, the factors of the product and of what was there before, and letters; and the address of
-    `wide_products.gemm` with the largest product that is for it, zero where none is."""
+    `wide_products.gemm`, zero where it is not to be used, with what that takes of threads."""
 
     address: int
     sizes: np.ndarray
     factors: np.ndarray
     letters: np.ndarray
     wide: int
-    reach: int
+    team: np.ndarray
 
 
 @cache
 def _address(dtype: torch.dtype) -> int:
     name = _NAMES[dtype]
+    found = of_pytorch(name + "_")
+    return found or int(get_cython_function_address("scipy.linalg.cython_blas", name))
+
+
+def of_pytorch(name: str) -> int:
+    """The address of a function in PyTorch's library, or in one that it uses; zero where it does
+    not show it."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("*torch_cpu*")):
         try:
             library = ctypes.CDLL(str(path))
-            return ctypes.cast(getattr(library, name + "_"), ctypes.c_void_p).value or 0
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         except (OSError, AttributeError):
             continue
-    return int(get_cython_function_address("scipy.linalg.cython_blas", name))
+    return 0
 
 
 def routine(dtype: torch.dtype) -> Routine:
     """The routine for one thread: memory that is written to is not shared."""
-    wanted = dtype, torch.get_num_threads() == 1, _own.wide
+    wanted = dtype, _own.wide, torch.get_num_threads() == 1
     kept = _own.routines.get(wanted)
     if kept is None:
         kept = _own.routines[wanted] = _routine(*wanted)
     return kept
 
 
-def _routine(dtype: torch.dtype, alone: bool, wide: bool) -> Routine:
+def _routine(dtype: torch.dtype, wide: bool, alone: bool) -> Routine:
     factors = np.array([1.0, 0.0], np.float32 if dtype == torch.float32 else np.float64)
     letters = np.frombuffer(b"NT", np.uint8).copy()  # as it is, and transposed
-    place = _wide(dtype) if wide else 0
-    reach = 0 if not place else np.iinfo(np.int64).max if alone else ALONE
-    return Routine(_address(dtype), np.zeros(6, np.int32), factors, letters, place, int(reach))
+    place, team = _wide(dtype, alone) if wide else (0, np.zeros(4, np.int64))
+    return Routine(_address(dtype), np.zeros(6, np.int32), factors, letters, place, team)
 
 
-def _wide(dtype: torch.dtype) -> int:
+def _wide(dtype: torch.dtype, alone: bool) -> tuple[int, np.ndarray]:
     # It is made of what is above it here.
     from toreqprop.kernels import wide_products
 
-    return wide_products.address(dtype) if wide_products.available() else 0
+    team = wide_products.team(dtype, alone) if wide_products.available() else None
+    if team is None:
+        return 0, np.zeros(4, np.int64)
+    return wide_products.address(dtype), team
 
 
 class _Own(threading.local):
@@ -103,22 +105,6 @@ def pytorch_products() -> Iterator[None]:
         _own.wide = before
 
 
-@intrinsic
-def _call(typing, address, arguments):  # type: ignore[no-untyped-def]
-    """Call what is at ``address`` with a tuple of addresses."""
-    signature = types.void(types.int64, types.UniTuple(types.int64, _ARGUMENTS))
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        place, given = args
-        word = ir.IntType(64)
-        kind = ir.FunctionType(ir.VoidType(), [word] * _ARGUMENTS)
-        function = builder.inttoptr(place, kind.as_pointer())
-        builder.call(function, [builder.extract_value(given, k) for k in range(_ARGUMENTS)])
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
 @helper
 def multiply(gemm, places, sizes, strides, turned, scale=1.0):  # type: ignore[no-untyped-def]
     """``C ← scale·A·B`` of matrices in rows, at the three addresses ``places``.
@@ -127,21 +113,21 @@ def multiply(gemm, places, sizes, strides, turned, scale=1.0):  # type: ignore[n
     the next of A, B and C as they lie in memory; ``turned`` says of A and B whether what lies there
     is their transpose.
     """
-    address, numbers, factors, letters, wide, reach = gemm
+    address, numbers, factors, letters, wide, team = gemm
     left, right, out = places
     rows, inner, columns = sizes
     numbers[0], numbers[1], numbers[2] = columns, rows, inner
     numbers[3], numbers[4], numbers[5] = strides[1], strides[0], strides[2]
     factors[0] = scale
     first, one, letter = numbers.ctypes.data, factors.ctypes.data, letters.ctypes.data
-    chosen = wide if rows * inner * columns <= reach else address
+    before = np.int64(team.ctypes.data) if wide else np.int64(one + factors.itemsize)
     # In columns, as the routine counts, it is Cᵀ = Bᵀ·Aᵀ.
-    _call(
-        chosen,
+    call(
+        wide if wide else address,
         (
             letter + (1 if turned[1] else 0), letter + (1 if turned[0] else 0),
             first, first + 4, first + 8, one, right, first + 12, left, first + 16,
-            one + factors.itemsize, out, first + 20,
+            before, out, first + 20,
         ),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ gives it where that is so.
 
 Tiles of six rows and four registers of columns stay in registers while the sums run; a strip of
 columns stays near while all rows pass. A matrix that lies transposed is turned strip by strip.
+Large products share their columns among PyTorch's threads.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from toreqprop.kernels.addresses import matrix_at, numbers_at
+from toreqprop.kernels.addresses import call, matrix_at, numbers_at
 from toreqprop.kernels.compiling import address_of, compiled, helper
+from toreqprop.kernels.products import of_pytorch
 from toreqprop.kernels.vectors import TILE, transpose_tile
 
 WIDTH = 64
@@ -32,6 +34,15 @@ WIDTH = 64
 
 ROWS = 6
 """Rows of a tile: its sums, four registers of columns and one more are 29 of the 32 there are."""
+
+REGISTERS = 4
+"""Of the columns of a strip."""
+
+ALONE = 1 << 21
+"""Factors that are multiplied with each other: up to there a second thread takes longer to begin
+than it helps."""
+
+_LOW = 0xFFFFFFFF
 
 DEPTH = 256
 """Terms of the sums that are added up before the next strip is fetched: 64 kB of float32."""
@@ -48,9 +59,25 @@ def available() -> bool:
 @cache
 def address(dtype: torch.dtype) -> int:
     """Where the compiled `gemm` of that dtype is."""
-    kind = types.CPointer(types.float32 if dtype == torch.float32 else types.float64)
     word = types.int64
-    return address_of(gemm, (*[word] * 5, kind, *[word] * 7))
+    return address_of(gemm, (*[word] * 5, _pointer(dtype), *[word] * 7))
+
+
+@cache
+def team(dtype: torch.dtype, alone: bool) -> np.ndarray | None:
+    """What `gemm` takes of threads: where to begin them, to ask for their number and how many there
+    are, and what each does; zeros for one that is alone, None where PyTorch does not show it."""
+    if alone:
+        return np.zeros(4, np.int64)
+    places = [of_pytorch(name) for name in _THREADS]
+    return np.array([*places, address_of(_share, (_pointer(dtype),))]) if all(places) else None
+
+
+def _pointer(dtype: torch.dtype) -> Any:
+    return types.CPointer(types.float32 if dtype == torch.float32 else types.float64)
+
+
+_THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def _tiles(registers: int) -> Callable[..., Any]:
@@ -161,7 +188,7 @@ class _Tile:
         return self.builder.call(known, [a, b, c])
 
 
-_four, _two, _one = _tiles(4), _tiles(2), _tiles(1)
+_four, _two, _one = _tiles(REGISTERS), _tiles(2), _tiles(1)
 
 
 @helper
@@ -208,6 +235,7 @@ def _widened(matrix, columns, out):  # type: ignore[no-untyped-def]
 
 
 _SIZES, _LETTERS, _TURNED = np.empty(0, np.int32), np.empty(0, np.uint8), ord("T")
+_WORDS, _SHARED = np.empty(0, np.int64), 14
 
 
 @helper
@@ -218,23 +246,48 @@ def _size(address):  # type: ignore[no-untyped-def]
 @compiled
 def gemm(  # type: ignore[no-untyped-def]
     right_turned, left_turned, columns, rows, inner, scale, right, right_stride, left, left_stride,
-    unused, out, out_stride,
+    team, out, out_stride,
 ):  # fmt: skip
     """What ``sgemm`` and ``dgemm`` of a library take, all by address, as `products.multiply` calls
-    them: matrices in rows, of which nothing was there before."""
+    them: matrices in rows. In place of the factor of what was there before, which is zero, `team`.
+    """
     like = numba.carray(scale, (1,))
-    size = like.itemsize
-    lanes = WIDTH // size
-    wide, high, deep = _size(columns), _size(rows), _size(inner)
-    right_row, left_row, out_row = _size(right_stride), _size(left_stride), _size(out_stride)
-    turned = numbers_at(right_turned, 1, _LETTERS)[0] == _TURNED
-    if numbers_at(left_turned, 1, _LETTERS)[0] == _TURNED:
-        down, along = size, left_row * size
+    wide, threads = _size(columns), numbers_at(team, 4, _WORDS)
+    words = np.empty(_SHARED, np.int64)
+    numbers_at(np.int64(words.ctypes.data), 1, like)[0] = like[0]
+    words[1], words[2], words[3], words[4] = right, _size(right_stride), left, _size(left_stride)
+    words[5], words[6], words[7], words[8] = out, _size(out_stride), _size(rows), _size(inner)
+    words[9], words[10] = wide, numbers_at(right_turned, 1, _LETTERS)[0] == _TURNED
+    words[11] = numbers_at(left_turned, 1, _LETTERS)[0] == _TURNED
+    words[12], words[13] = threads[1], threads[2]
+    if threads[0] and words[7] * words[8] * wide > ALONE:
+        call(threads[0], (threads[3], np.int64(words.ctypes.data), np.int64(0), np.int64(0)))
     else:
-        down, along = left_row * size, size
-    begun = 0
-    while begun < wide:
-        left_over = wide - begun
+        _columns(words, like, 0, wide)
+
+
+@compiled
+def _share(place):  # type: ignore[no-untyped-def]
+    """One thread's strips."""
+    like = numba.carray(place, (1,))
+    words = numbers_at(np.int64(like.ctypes.data), _SHARED, _WORDS)
+    strip = REGISTERS * WIDTH // like.itemsize
+    strips = -(-words[9] // strip)
+    number, count = call(words[12], ()) & _LOW, call(words[13], ()) & _LOW
+    begin, end = strips * number // count, strips * (number + 1) // count
+    _columns(words, like, begin * strip, min(end * strip, words[9]))
+
+
+@helper
+def _columns(words, like, begun, end):  # type: ignore[no-untyped-def]
+    """So many columns of the product that ``words`` of `gemm` say."""
+    right, right_row, left, left_row = words[1], words[2], words[3], words[4]
+    out, out_row, high, deep = words[5], words[6], words[7], words[8]
+    size = like.itemsize
+    lanes, turned = WIDTH // size, words[10]
+    down, along = (size, left_row * size) if words[11] else (left_row * size, size)
+    while begun < end:
+        left_over = end - begun
         registers = 4 if left_over >= 4 * lanes else 2 if left_over >= 2 * lanes else 1
         width = registers * lanes
         narrow = left_over < width
