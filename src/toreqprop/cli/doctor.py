@@ -93,7 +93,7 @@ def doctor(
 def examine() -> list[Finding]:
     """Everything that is looked for, in the order it is shown."""
     packages = [_package(name, *about) for name, about in PACKAGES.items()]
-    return [*packages, _ngspice(), _browser(), *_data(), _cache()]
+    return [*packages, _products(), _ngspice(), _browser(), *_data(), _cache()]
 
 
 def _package(name: str, purpose: str, extra: str | None) -> Finding:
@@ -105,6 +105,16 @@ def _package(name: str, purpose: str, extra: str | None) -> Finding:
     wanted = "toreqprop" if extra is None else f"toreqprop[{extra}]"
     remedy = "" if there else f'pip install "{wanted}"'
     return Finding(name, purpose, found, remedy, required=extra is None)
+
+
+def _products() -> Finding:
+    purpose = "what compiled steps multiply with"
+    if util.find_spec("torch") is None:
+        return Finding("products", purpose, None, "first install torch")
+    from toreqprop.kernels import has_wide_products
+
+    own = "this library's, with registers of 512 bits: PyTorch's leave half of them empty"
+    return Finding("products", purpose, own if has_wide_products() else "PyTorch's")
 
 
 def _ngspice() -> Finding:

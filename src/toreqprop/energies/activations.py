@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from toreqprop import checks
 from toreqprop.energies.pairs import Pair, Signal
 from toreqprop.errors import InvalidInputError
+from toreqprop.kernels.pairs import tanh_pair
 
 HIGHER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 """Where differences are taken that have no form without cancellation."""
@@ -101,6 +102,9 @@ class Tanh(Activation):
 
     def pair(self, center: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """``s(1 − t²)/(1 − s²t²)`` and ``t(1 − s²)/(1 − s²t²)``, ``s = tanh c``, ``t = tanh d``."""
+        found = tanh_pair(center, shift)
+        if found is not None:
+            return found
         s, t = torch.tanh(center), torch.tanh(shift)
         if not t.is_complex():  # a saturated shift on a saturated center would divide by zero
             edge = 1.0 - torch.finfo(t.dtype).eps

@@ -28,7 +28,7 @@ from toreqprop.energies.base import (
 from toreqprop.energies.dense import gamma
 from toreqprop.energies.pairs import Pair, Signal, logsumexp_pair, softmax_pair
 from toreqprop.errors import InvalidInputError
-from toreqprop.kernels import compiled_available
+from toreqprop.kernels import compiled_available, pairs
 from toreqprop.solution import State
 from toreqprop.tracing import all_plain, is_plain
 
@@ -202,7 +202,7 @@ def attend(source: Signal, weights: Params, bias: Tensor, heads: int) -> Signal:
     query, key, value, output = weights
     q, k, v = (split_heads(source, w, heads) for w in (query, key, value))
     attention = softmax(q @ k.mT * q.shape[-1] ** -0.5 + bias)
-    return merge_heads(attention @ v) @ output.mT
+    return upwards(merge_heads(attention @ v), output)
 
 
 def _contrasted(post: Pair, pre: Pair) -> Tensor:
@@ -211,9 +211,25 @@ def _contrasted(post: Pair, pre: Pair) -> Tensor:
     return a.mT @ torch.cat([pre.center, pre.shift]).flatten(0, 1)
 
 
+def upwards(rows: Signal, weight: Tensor) -> Signal:
+    """``W s`` of every row s, over the last dimension."""
+    if isinstance(rows, Pair):
+        return rows.map(lambda t: upwards(t, weight))
+    found = pairs.rows_times(rows, weight, rising=True)
+    return F.linear(rows, weight) if found is None else found
+
+
+def downwards(rows: Signal, weight: Tensor) -> Signal:
+    """``Wᵀ s`` of every row s."""
+    if isinstance(rows, Pair):
+        return rows.map(lambda t: downwards(t, weight))
+    found = pairs.rows_times(rows, weight, rising=False)
+    return rows @ weight if found is None else found
+
+
 def split_heads(state: Signal, weight: Tensor, heads: int) -> Signal:
     """``W s`` by head: (batch, heads, length, size)."""
-    return F.linear(state, weight).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return upwards(state, weight).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(parts: Signal) -> Signal:
@@ -240,9 +256,11 @@ def masked(bias: Tensor, length: int, causal: bool) -> Tensor:
 def softmax(logits: Signal) -> Signal:
     """Over the last dimension; of complex logits the analytic continuation."""
     if isinstance(logits, Pair):
-        return softmax_pair(softmax(logits.center), logits.shift)
+        both = pairs.softmax_pair(logits.center, logits.shift)
+        return softmax_pair(softmax(logits.center), logits.shift) if both is None else Pair(*both)
     if not logits.is_complex():
-        return torch.softmax(logits, -1)
+        found = pairs.softmax(logits)
+        return torch.softmax(logits, -1) if found is None else found
     powers = torch.exp(logits - logits.real.amax(-1, keepdim=True))
     return powers / powers.sum(-1, keepdim=True)
 

@@ -21,7 +21,7 @@ import torch
 from numba.extending import get_cython_function_address
 
 from toreqprop.kernels.addresses import call
-from toreqprop.kernels.compiling import helper
+from toreqprop.kernels.compiling import compiled, helper
 
 _NAMES = {torch.float32: "sgemm", torch.float64: "dgemm"}
 
@@ -157,3 +157,9 @@ def outer_product(gemm, left, right, out):  # type: ignore[no-untyped-def]
     (rows, height), width = left.shape, right.shape[1]
     places = left.ctypes.data, right.ctypes.data, out.ctypes.data
     multiply(gemm, places, (height, rows, width), (height, width, width), (True, False))
+
+
+@compiled
+def matrix_product(gemm, places, sizes, strides, turned, scale):  # type: ignore[no-untyped-def]
+    """`multiply`, as Python calls it."""
+    multiply(gemm, places, sizes, strides, turned, scale)

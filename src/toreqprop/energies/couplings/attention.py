@@ -7,11 +7,17 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from toreqprop import checks
 from toreqprop.energies.activations import Activation
-from toreqprop.energies.attention import logsumexp, merge_heads, softmax, split_heads
+from toreqprop.energies.attention import (
+    downwards,
+    logsumexp,
+    merge_heads,
+    softmax,
+    split_heads,
+    upwards,
+)
 from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.couplings.base import Coupling, Example, contrast_ends, weighted
 from toreqprop.energies.pairs import Pair, Signal
@@ -45,7 +51,7 @@ class AttentionCoupling(Coupling):
         if post is None:
             raise AssertionError("attention depends on both of its ends")
         _, k, attention = self._attention(post, pre, prepared)
-        return self._direct(pre, prepared) + merge_heads(attention @ k) @ prepared[0]
+        return self._direct(pre, prepared) + downwards(merge_heads(attention @ k), prepared[0])
 
     def first(self, pre: Tensor, prepared: Params, activation: Activation) -> Tensor:
         """A layer asks with what it got along the direct path."""
@@ -54,7 +60,8 @@ class AttentionCoupling(Coupling):
 
     def down(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         q, _, attention = self._attention(post, pre, prepared)
-        return post @ prepared[3] + merge_heads(attention.mT @ q) @ prepared[1]
+        asked = downwards(merge_heads(attention.mT @ q), prepared[1])
+        return downwards(post, prepared[3]) + asked
 
     def value(self, post: Signal, pre: Signal, prepared: Params) -> Signal:
         q = split_heads(post, prepared[0], self.heads)
@@ -99,7 +106,7 @@ class AttentionCoupling(Coupling):
         return q, k, softmax(logits)
 
     def _direct(self, pre: Signal, prepared: Params) -> Signal:
-        return F.linear(pre, prepared[3]) + prepared[4][: pre.shape[1]]
+        return upwards(pre, prepared[3]) + prepared[4][: pre.shape[1]]
 
     def norm(self, params: Params, shape: tuple[int, ...]) -> float:
         raise UnsupportedModelError(
