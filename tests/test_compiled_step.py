@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -222,6 +224,48 @@ def test_a_readout_that_is_watched_or_frozen_is_called(case: str) -> None:
     F.cross_entropy(model(x), y).backward()
     assert readout.bias.grad is None
     assert readout.weight.grad is not None
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_gradients_are_of_the_parameters_that_were_saved(case: str) -> None:
+    """Where autograd allows to change what it has saved, it keeps a copy."""
+    model, (x, y) = network(case, torch.float64), batch(torch.float64)
+    model.tol = 1e-12
+    params = list(model.parameters())
+    wanted = torch.autograd.grad(F.cross_entropy(model(x), y), params)
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        loss = F.cross_entropy(model(x), y)
+        with torch.no_grad():
+            for p in params:
+                p.mul_(-2)
+        found = torch.autograd.grad(loss, params)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_hooks_in_a_new_table_are_called(case: str) -> None:
+    model, (x, _) = network(case, torch.float32), batch(torch.float32)
+    assert is_read(model, x)
+    called: list[str] = []
+    model.readout._forward_hooks = OrderedDict()
+    model.readout.register_forward_hook(lambda *given: called.append("after"))
+    model(x)
+    assert called == ["after"]
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_what_a_hook_is_given_can_be_kept(case: str) -> None:
+    model, (x, y) = network(case, torch.float32), batch(torch.float32)
+    kept: list[tuple[Any, Any]] = []
+    model.register_relaxation_hook(
+        lambda phase, found: kept.append((found, pickle.loads(pickle.dumps(found))))
+    )
+    F.cross_entropy(model(x), y).backward()
+    assert len(kept) == 2
+    for found, copied in kept:
+        assert torch.equal(found.residual, copied.residual)
+        assert all(map(torch.equal, found.state + found.shift, copied.state + copied.shift))
 
 
 @pytest.mark.parametrize("case", ["two layers", "looped"])

@@ -11,7 +11,6 @@ import toreqprop as teq
 from toreqprop.energies import (
     Activation,
     AveragePooling,
-    ConvolutionCoupling,
     HardSigmoid,
     Logistic,
     MaxPooling,
@@ -21,7 +20,6 @@ from toreqprop.energies import (
     Tanh,
     TightConvolutionBall,
 )
-from toreqprop.energies.couplings.convolution import _by_patches
 from toreqprop.energies.couplings.ways import (
     ChainWays,
     MaxConvolutionWays,
@@ -308,17 +306,6 @@ def test_a_layer_settles_the_same_compiled(activation: Activation) -> None:
         ours, torchs = (kind.settle(below, falling) for kind in steps)
         for one, other in zip(ours, torchs, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-
-
-def test_a_few_entries_of_a_kernel_are_correlated_by_patches() -> None:
-    torch.manual_seed(0)
-    coupling = ConvolutionCoupling((1, 2), stride=(2, 3))
-    post, pre = torch.randn(4, 5, 4, 4).double(), torch.randn(4, 2, 8, 9).double()
-    kernel = torch.randn(5, 2, 3, 4).double()
-    exact = conv2d_weight(pre, list(kernel.shape), post, (2, 3), (1, 2))
-    torch.testing.assert_close(coupling._correlated(post, pre, kernel), exact)
-    patched = _by_patches(post, pre, kernel, (2, 3), (1, 2))
-    torch.testing.assert_close(patched, exact)
 
 
 @pytest.mark.parametrize("pooling", [AveragePooling(), MaxPooling()], ids=["average", "max"])

@@ -81,12 +81,13 @@ class Solution:
     bound: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
 
     def __getattr__(self, name: str) -> Any:
-        late = self.__dict__.pop("late", None)
-        if late is None:
-            raise AttributeError(f"a Solution has no {name!r}")
-        for kind, found in late().items():
+        late = self.__dict__.get("late")
+        for kind, found in {} if late is None else late().items():
             self.__dict__.setdefault(kind, found)
-        return getattr(self, name)
+        self.__dict__.pop("late", None)
+        if name not in self.__dict__:
+            raise AttributeError(f"a Solution has no {name!r}")
+        return self.__dict__[name]
 
     def but(self, **changes: Any) -> Solution:
         """The same with other values of some attributes; `dataclasses.replace`, only faster."""
@@ -133,5 +134,8 @@ class Solution:
         return self.bound()
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = self.error_bound  # looks at the state, so that it is there
-        return {**self.__dict__, "bound": None, "error_bound": bound}
+        late = self.__dict__.get("late")
+        found = {} if late is None else late()
+        own = {**found, **self.__dict__, "bound": None, "error_bound": self.error_bound}
+        own.pop("late", None)
+        return own

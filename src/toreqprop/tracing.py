@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 Arguments = ParamSpec("Arguments")
@@ -60,13 +61,27 @@ def is_traced() -> bool:
     return torch._C._get_tracing_state() is not None or torch.compiler.is_exporting()
 
 
+def is_watched() -> bool:
+    """Whether somebody has to see every operation of PyTorch: a trace, a transform, derivatives
+    forwards, autocast, or a mode that counts or replaces them."""
+    return (
+        torch.compiler.is_compiling()
+        or is_traced()
+        or is_transformed()
+        or torch._C._is_any_autocast_enabled()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+    )
+
+
 def has_memory(tensor: Tensor) -> bool:
-    """Whether compiled code can read the numbers: not those of ``torch.func`` transforms."""
+    """Whether compiled code can read the numbers: not those of ``torch.func`` transforms, nor of
+    tensors that have a shape alone."""
     try:
-        tensor.data_ptr()
+        there = tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:
         return False
-    return not is_traced()
+    return there and not is_traced()
 
 
 def is_plain(tensor: Tensor) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 pytest.importorskip("numba")
 
 from toreqprop.energies import Tanh
+from toreqprop.energies.attention import softmax, upwards
 from toreqprop.energies.pairs import softmax_pair
 from toreqprop.kernels import has_wide_products, pairs
 
@@ -75,3 +79,38 @@ def test_what_is_not_plain_numbers_is_pytorchs() -> None:
         return row
 
     torch.func.vmap(mapped)(plain)
+    assert pairs.softmax(torch.tensor(1.0)) is None  # a number has no dimension to share out
+
+
+def _compiled(tensor: torch.Tensor) -> list[bool]:
+    ours = pairs.tanh_pair(tensor, tensor), pairs.softmax(tensor)
+    return [found is not None for found in (*ours, pairs.rows_times(tensor, tensor, rising=True))]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # PyTorch's own
+def test_whoever_has_to_see_pytorchs_operations_does() -> None:
+    plain = torch.randn(64, 64)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(plain, torch.ones_like(plain))
+        assert not any(_compiled(dual))
+        assert forward_ad.unpack_dual(upwards(dual, plain)).tangent is not None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not any(_compiled(plain))
+    with FlopCounterMode(display=False):
+        assert not any(_compiled(plain))
+    with FakeTensorMode():
+        assert not any(_compiled(torch.randn(64, 64)))
+
+    def inside(tensor: torch.Tensor) -> torch.Tensor:
+        assert not any(_compiled(tensor))
+        return tensor.clone()
+
+    torch.func.functionalize(inside)(plain)
+    traced = torch.compile(lambda t: upwards(softmax(t), plain), backend="eager", fullgraph=True)
+    assert torch.allclose(traced(plain), torch.softmax(plain, -1) @ plain.mT, atol=1e-5)
+
+
+def test_a_masked_position_gets_no_share_at_all() -> None:
+    shares = pairs.softmax(torch.tensor([[0.0, 1.0, -torch.inf, -200.0]]))
+    assert shares is not None
+    assert (shares[0, 2:] == 0).all()

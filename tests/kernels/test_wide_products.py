@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +81,25 @@ def test_threads_share_the_columns_of_large_products(turned: tuple[bool, bool]) 
         assert torch.allclose(found[0], left @ (right.mT if turned[1] else right), atol=1e-3)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_packed_lasts_until_it_is_multiplied(turned: bool) -> None:
+    """An array of compiled code ends with the last that is done to it, and an address is nothing.
+    Here memory is overwritten when it ends (by the C library of Linux)."""
+    program = f"""
+import torch
+from toreqprop.kernels import products, wide_products
+word = wide_products.address(torch.float32), wide_products.team(torch.float32, True)
+routine = products.routine(torch.float32)._replace(wide=word[0], team=word[1])
+left, right, out = torch.randn(50, 90), torch.randn(90, 90), torch.empty(50, 90)
+places = left.data_ptr(), right.data_ptr(), out.data_ptr()
+for _ in range(3):
+    products.matrix_product(routine, places, (50, 90, 90), (90, 90, 90), (False, {turned}), 1.0)
+    assert torch.allclose(out, left @ (right.mT if {turned} else right), atol=1e-3)
+"""
+    environment = {**os.environ, "MALLOC_PERTURB_": "165"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
 def test_a_sum_of_nothing_is_zero() -> None:

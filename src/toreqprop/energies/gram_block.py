@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop.kernels import compiled_available
+from toreqprop.kernels.pairs import rows_times
 from toreqprop.tracing import is_plain
 
 MAPS, ROUNDS, CLIMB = 3, 6, 1e-3
@@ -53,8 +54,17 @@ def _autocorrelation(kernel: Tensor) -> Tensor:
     ``Σ_τ K[τ]ᵀ·K[τ + δ]`` at each distance δ."""
     below, high, wide = kernel.shape[1:]
     flat = kernel.permute(0, 2, 3, 1).flatten(1)
-    every = (flat.mT @ flat).reshape(high, wide, below, high, wide, below)
+    turned = flat.mT.contiguous()
+    every = rows_times(turned, flat, rising=False)
+    if every is None:
+        every = turned @ flat
+    every = every.reshape(high, wide, below, high, wide, below)
     found = kernel.new_zeros(below, 2 * high - 1, 2 * wide - 1, below)
+    if compiled_available() and is_plain(found):
+        from toreqprop.kernels.lanczos import by_distance
+
+        by_distance(every.numpy(), found.numpy())
+        return found.permute(0, 3, 1, 2)
     for y in range(high):
         rows = found[:, high - 1 - y : 2 * high - 1 - y]
         for x in range(wide):
@@ -74,19 +84,20 @@ def top_of_gram(
     maps = start.movedim(1, -1)
     count, whole = len(start), maps[0].numel()
     room = min(max(rounds, most) * count, whole)
-    basis, images = start.new_empty(room, whole), start.new_empty(room, whole)
-    work, before = maps.reshape(count, whole), 0.0
+    basis, work, before = start.new_empty(room, whole), maps.reshape(count, whole), 0.0
+    inner = torch.zeros(room, room, dtype=torch.float64, device=start.device)
     for number, known in enumerate(range(0, room, count), start=1):
         end = min(known + count, room)
         _extend(basis, known, work[: end - known])
         image = product(basis[known:end].reshape(-1, *maps.shape[1:]).movedim(-1, 1))
-        images[known:end] = work = image.movedim(1, -1).reshape(-1, whole)
+        work = image.movedim(1, -1).reshape(-1, whole)
+        _meet(basis, known, work, inner)
         if end < room and number < rounds - (most > 0):
             continue
-        inner = (basis[:end] @ images[:end].mT).double()
-        if not bool(torch.isfinite(inner).all()):
-            return torch.full_like(inner[0, 0], torch.nan).to(start), torch.zeros_like(start)
-        values, vectors = torch.linalg.eigh(0.5 * (inner + inner.mT))
+        small = inner[:end, :end]
+        if not math.isfinite(float(small.sum())):
+            return torch.full_like(small[0, 0], torch.nan).to(start), torch.zeros_like(start)
+        values, vectors = torch.linalg.eigh(small)
         value = float(values[-1])
         if number >= rounds and value - before <= (CLIMB if most else math.inf) * value:
             break
@@ -95,6 +106,20 @@ def top_of_gram(
     best[: len(vectors)] = vectors[:, -count:].flip(1).to(start).mT @ basis[: len(vectors)]
     tiny = torch.finfo(start.dtype).tiny
     return values[-1].to(start).clamp_min(tiny), best.reshape(maps.shape).movedim(-1, 1)
+
+
+def _meet(basis: Tensor, known: int, images: Tensor, inner: Tensor) -> None:
+    """Put the products of ``basis`` with the images of what is new in it into ``inner``."""
+    end = known + len(images)
+    if compiled_available() and is_plain(basis) and is_plain(images):
+        from toreqprop.kernels.lanczos import meet
+
+        meet(basis.numpy(), known, images.numpy(), inner.numpy())
+        return
+    both = (basis[:end] @ images.mT).double()
+    inner[:end, known:end], inner[known:end, :known] = both, both[:known].mT
+    corner = inner[known:end, known:end]
+    corner.copy_(0.5 * (corner + corner.mT))
 
 
 def _extend(basis: Tensor, known: int, rows: Tensor) -> None:

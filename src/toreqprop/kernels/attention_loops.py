@@ -34,7 +34,8 @@ def _exponential(value):  # type: ignore[no-untyped-def]
     f = numba.float32
 
     def polynomial(value):  # type: ignore[no-untyped-def]
-        # e^x = 2^k·e^r with |r| ≤ ½·log 2, and the Taylor series of e^r: largest error 2e-7.
+        # e^x = 2^k·e^r with |r| ≤ ½·log 2, and the Taylor series of e^r: largest error 2e-7. What
+        # would be below all normal numbers is zero: a masked position gets no share at all.
         x = f(-87.0) if value < f(-87.0) else value
         x = f(88.0) if x > f(88.0) else x
         k = math.floor(x * f(1.4426950408889634) + f(0.5))
@@ -47,7 +48,8 @@ def _exponential(value):  # type: ignore[no-untyped-def]
         p = p * r + f(0.5)
         p = p * r + f(1.0)
         p = p * r + f(1.0)
-        return p * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
+        power = np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
+        return f(0.0) if value < f(-87.0) else p * power
 
     return polynomial
 

@@ -111,6 +111,37 @@ def extend(basis, known, rows):  # type: ignore[no-untyped-def]
         _cleared(row, basis, known + k)
 
 
+@compiled
+def meet(basis, known, images, inner):  # type: ignore[no-untyped-def]
+    """The products of ``basis`` with the images, under a symmetric map, of its last vectors, into
+    the symmetric ``inner``."""
+    for k in range(images.shape[0]):
+        new = known + k
+        for i in range(known):
+            inner[i, new] = dot(basis[i], images[k])
+            inner[new, i] = inner[i, new]
+        for i in range(k + 1):
+            near = dot(basis[known + i], images[k]) + dot(basis[new], images[i])
+            inner[known + i, new] = 0.5 * near
+            inner[new, known + i] = 0.5 * near
+
+
+@compiled
+def by_distance(every, found):  # type: ignore[no-untyped-def]
+    """Add up blocks ``every[y, x, :, y', x']`` of the same distance (y' − y, x' − x), which is
+    counted from its smallest."""
+    high, wide, below = every.shape[:3]
+    for y in range(high):
+        for x in range(wide):
+            for p in range(high):
+                for q in range(wide):
+                    for c in range(below):
+                        row = found[c, high - 1 - y + p, wide - 1 - x + q]
+                        block = every[y, x, c, p, q]
+                        for d in range(below):
+                            row[d] += block[d]
+
+
 @helper
 def _combined(basis, weights, count, out):  # type: ignore[no-untyped-def]
     """``Σ_k w_k·basis_k``."""

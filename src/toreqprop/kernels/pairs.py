@@ -1,7 +1,7 @@
 """Functions of one signal or of two phases, compiled for tensors; None where they do not serve.
 
-They serve float32 numbers in the memory of the CPU that record no graph. In float64, which is for
-checking, PyTorch's own functions are exact to the last digit.
+They serve float32 numbers in the memory of the CPU that record no graph, where nobody has to see
+PyTorch's own operations. In float64, which is for checking, those are exact to the last digit.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from toreqprop.kernels import compiled_available, has_wide_products
-from toreqprop.tracing import has_memory, is_traced
+from toreqprop.tracing import has_memory, is_watched
 
 LEAST = 1 << 16
 """Factors that are multiplied with each other: smaller products take less than the call."""
@@ -51,37 +51,38 @@ def softmax_pair(logits: Tensor, move: Tensor) -> tuple[Tensor, Tensor] | None:
 def rows_times(rows: Tensor, weight: Tensor, *, rising: bool) -> Tensor | None:
     """``rows·Wᵀ`` where ``rising``, else ``rows·W``, over the last dimension, where compiled
     products are faster than PyTorch's."""
-    if not has_wide_products() or is_traced():  # sizes may be symbols there
+    if is_watched() or not has_wide_products():  # sizes may be symbols there
         return None
     if weight.dim() != 2 or rows.numel() * len(weight) < LEAST:
         return None
     if not (_plain(rows) and _plain(weight)) or rows.shape[-1] != weight.shape[rising]:
         return None
+    products = _products()
+    routine = products.routine(rows.dtype)
+    if not routine.wide:
+        return None
     inner, columns = weight.shape[::-1] if rising else weight.shape
     out = rows.new_empty(*rows.shape[:-1], columns)
     places = rows.data_ptr(), weight.data_ptr(), out.data_ptr()
-    sizes = rows.numel() // inner, inner, columns
-    products = _products()
-    if not products.routine(rows.dtype).wide:
-        return None
-    strides = inner, weight.shape[1], columns
-    products.matrix_product(
-        products.routine(rows.dtype), places, sizes, strides, (False, rising), 1.0
-    )
+    sizes, strides = (rows.numel() // inner, inner, columns), (inner, weight.shape[1], columns)
+    products.matrix_product(routine, places, sizes, strides, (False, rising), 1.0)
     return out
 
 
 def _serve(one: Tensor, two: Tensor) -> bool:
-    if not compiled_available() or is_traced():  # sizes may be symbols there
+    if is_watched() or not compiled_available():  # sizes may be symbols there
         return False
     return one.shape == two.shape and _plain(one) and _plain(two)
 
 
 def _plain(tensor: Tensor) -> bool:
+    if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
+        return False
     if tensor.dtype is not torch.float32 or not tensor.is_cpu or not tensor.is_contiguous():
         return False
-    recorded = tensor.requires_grad and torch.is_grad_enabled()
-    return not recorded and tensor.numel() > 0 and has_memory(tensor)
+    if not tensor.dim() or not tensor.numel() or (tensor.requires_grad and torch.is_grad_enabled()):
+        return False
+    return has_memory(tensor)
 
 
 @cache

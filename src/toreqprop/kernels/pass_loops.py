@@ -12,7 +12,7 @@ import numpy as np
 
 from toreqprop.kernels.compiling import compiled
 from toreqprop.kernels.loops import tanh
-from toreqprop.kernels.vectors import dot, squares
+from toreqprop.kernels.vectors import fed_strains, overlapping, squares, strains
 
 
 @compiled
@@ -115,30 +115,49 @@ def residual(after, before, rounding, floor, slack, found):  # type: ignore[no-u
 def bend(states, totals, above, past, fed, found):  # type: ignore[no-untyped-def]
     """See `pass_steps.Steps.bend`; each of ``states``, ``totals`` and ``above`` is new, then old.
     The last of them mean nothing where nothing is ``fed`` from above."""
-    kind = states[0].dtype.type
-    half = kind(0.5)
-    width = states[0].shape[1]
-    work = np.empty((5, width), states[0].dtype)
-    strain, change, step, late, more = work[0], work[1], work[2], work[3], work[4]
     for i in range(states[0].shape[0]):
-        state, before = states[0][i], states[1][i]
-        total, earlier = totals[0][i], totals[1][i]
-        for j in range(width):
-            step[j] = state[j] - before[j]
-            strain[j] = half * total[j]
-            change[j] = half * (total[j] - earlier[j])
-        found[3, i], found[4, i] = 0.0, 0.0
+        y, x, t, e = states[0][i], states[1][i], totals[0][i], totals[1][i]
         if fed:
-            high, low, seen = above[0][i], above[1][i], past[i]
-            for j in range(width):
-                strain[j] -= high[j]
-                more[j] = high[j] - low[j]
-                change[j] -= more[j]
-                late[j] = state[j] - seen[j]
-            found[3, i], found[4, i] = dot(high, late), dot(more, late)
-        found[0, i] = 2 * dot(state, strain)
-        found[1, i] = dot(step, strain) + dot(state, change)
-        found[2, i] = 2 * dot(step, change)
+            first, one, two, second, fall, across = fed_strains(
+                y, x, t, e, above[0][i], above[1][i], past[i]
+            )
+        else:
+            first, one, two, second = strains(y, x, t, e)
+            fall, across = 0.0, 0.0
+        found[0, i], found[1, i], found[2, i] = 2 * first, one + two, 2 * second
+        found[3, i], found[4, i] = fall, across
+
+
+@compiled
+def factors(bent, tiny, parallel, furthest, one, other):  # type: ignore[no-untyped-def]
+    """See `pass_steps.Steps.factors`."""
+    for i in range(bent.shape[1]):
+        one[i], other[i] = 1.0, 0.0
+        first, mixed, second, fall, across = bent[:, i]
+        if not (first > tiny and second > tiny):
+            continue
+        unit, beside = 1 / math.sqrt(first), 1 / math.sqrt(second)
+        joint, fall, across = mixed * unit * beside, fall * unit, across * beside
+        left = 1 - joint * joint
+        if not left > parallel:
+            continue
+        along = (across - joint * fall) / left
+        share, more = (fall - joint * along) * unit, along * beside
+        if abs(share) < furthest[0] and abs(more) < furthest[1]:
+            one[i], other[i] = 1 + share + more, -more
+
+
+@compiled
+def go_on(new, old, share, form, total, state):  # type: ignore[no-untyped-def]
+    """``total = new + share·(new − old)``, with a share for each row, and ``σ(total)``."""
+    kind = new.dtype.type
+    gain, scale, base, offset = kind(form[0]), kind(form[1]), kind(form[2]), kind(form[3])
+    for i in range(new.shape[0]):
+        a, b, row, found, part = new[i], old[i], total[i], state[i], kind(share[i])
+        for j in range(row.shape[0]):
+            row[j] = a[j] + part * (a[j] - b[j])
+        for j in range(row.shape[0]):
+            found[j] = scale * tanh(gain * row[j] + offset) + base
 
 
 @compiled
@@ -154,11 +173,5 @@ def mix(new, old, one, other, out):  # type: ignore[no-untyped-def]
 @compiled
 def overlap(a, b, c, d, found):  # type: ignore[no-untyped-def]
     """``⟨a − b, c − d⟩`` of each row."""
-    work = np.empty((2, a.shape[1]), a.dtype)
-    one, other = work[0], work[1]
     for i in range(a.shape[0]):
-        p, q, r, s = a[i], b[i], c[i], d[i]
-        for j in range(one.shape[0]):
-            one[j] = p[j] - q[j]
-            other[j] = r[j] - s[j]
-        found[i] = dot(one, other)
+        found[i] = overlapping(a[i], b[i], c[i], d[i])

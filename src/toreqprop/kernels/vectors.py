@@ -76,11 +76,15 @@ def _sums(count: int, step: Step, joined: Joined = _added) -> Callable[..., Any]
 
 def folded(builder: Any, vector: Any, joined: Joined = _added) -> Any:
     """The sum, or another reduction, of a vector's lanes, halves first."""
-    parts = [builder.extract_element(vector, ir.Constant(ir.IntType(32), k)) for k in range(LANES)]
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [joined(builder, a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
-    return parts[0]
+    lane, half = ir.IntType(32), LANES // 2
+    while half:
+        halves = [
+            ir.Constant(ir.VectorType(lane, half), list(range(k, k + half))) for k in (0, half)
+        ]
+        nothing = ir.Constant(vector.type, ir.Undefined)
+        one, other = (builder.shuffle_vector(vector, nothing, each) for each in halves)
+        vector, half = joined(builder, one, other), half // 2
+    return builder.extract_element(vector, ir.Constant(lane, 0))
 
 
 def _product_step(builder: Any, given: Values, sums: Values) -> Values:
@@ -150,6 +154,28 @@ def _turns_step(builder: Any, given: Values, sums: Values) -> Values:
     return _ties_step(builder, (y, x, m, builder.fsub(w, v)), sums)
 
 
+def _overlap_step(builder: Any, given: Values, sums: Values) -> Values:
+    a, b, c, d = given
+    product = builder.fmul(builder.fsub(a, b), builder.fsub(c, d))
+    return [builder.fadd(sums[0], product)]
+
+
+def _strains_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, x, t, e, *fed = given
+    half = ir.Constant(y.type, [0.5] * LANES)
+    strain, change = builder.fmul(half, t), builder.fmul(half, builder.fsub(t, e))
+    pairs = []
+    if fed:
+        h, low, s = fed
+        more, late = builder.fsub(h, low), builder.fsub(y, s)
+        strain, change = builder.fsub(strain, h), builder.fsub(change, more)
+        pairs = [(h, late), (more, late)]
+    step = builder.fsub(y, x)
+    pairs = [(y, strain), (step, strain), (y, change), (step, change), *pairs]
+    parts = [builder.fmul(*pair) for pair in pairs]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
 SOFTEST = 1e-5
 """Added to the slope ``1 − y²`` of a saturated neuron, which is zero in float32."""
 
@@ -161,6 +187,9 @@ _whole_ties = _sums(3, _ties_step)
 _whole_turns = _sums(3, _turns_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
+_whole_overlap = _sums(1, _overlap_step)
+_whole_strains = _sums(4, _strains_step)
+_whole_fed_strains = _sums(6, _strains_step)
 
 
 @helper
@@ -256,6 +285,54 @@ def links(y, x, wy, wx, m, out):  # type: ignore[no-untyped-def]
         ew += wy[j] * e
         ea += a * e
     out[0], out[1], out[2], out[3], out[4], out[5] = yw, ya, gw, ga, ew, ea
+
+
+@helper
+def overlapping(a, b, c, d):  # type: ignore[no-untyped-def]
+    """``⟨a − b, c − d⟩``."""
+    count = a.shape[0]
+    whole = count - count % LANES
+    total = _whole_overlap((a, b, c, d), whole)[0]
+    for j in range(whole, count):
+        total += (a[j] - b[j]) * (c[j] - d[j])
+    return float(total)
+
+
+@helper
+def strains(y, x, t, e):  # type: ignore[no-untyped-def]
+    """``⟨y, p⟩``, ``⟨g, p⟩``, ``⟨y, q⟩`` and ``⟨g, q⟩`` of ``g = y − x``, ``p = ½t`` and
+    ``q = ½(t − e)``."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    first, one, two, second = _whole_strains((y, x, t, e), whole)
+    half = y.dtype.type(0.5)
+    for j in range(whole, count):
+        g, p, q = y[j] - x[j], half * t[j], half * (t[j] - e[j])
+        first += y[j] * p
+        one += g * p
+        two += y[j] * q
+        second += g * q
+    return float(first), float(one), float(two), float(second)
+
+
+@helper
+def fed_strains(y, x, t, e, h, low, s):  # type: ignore[no-untyped-def]
+    """The same of ``p = ½t − h`` and ``q = ½(t − e) − a`` with ``a = h − low``; then ``⟨h, l⟩`` and
+    ``⟨a, l⟩`` of ``l = y − s``."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    first, one, two, second, fall, across = _whole_fed_strains((y, x, t, e, h, low, s), whole)
+    half = y.dtype.type(0.5)
+    for j in range(whole, count):
+        g, a, late = y[j] - x[j], h[j] - low[j], y[j] - s[j]
+        p, q = half * t[j] - h[j], half * (t[j] - e[j]) - a
+        first += y[j] * p
+        one += g * p
+        two += y[j] * q
+        second += g * q
+        fall += h[j] * late
+        across += a * late
+    return float(first), float(one), float(two), float(second), float(fall), float(across)
 
 
 @compiled

@@ -192,8 +192,11 @@ _four, _two, _one = _tiles(REGISTERS), _tiles(2), _tiles(1)
 
 
 @helper
-def _strip(like, registers, rows, places, steps, count, add, scale):  # type: ignore[no-untyped-def]
-    """All rows of a strip of columns, tile by tile."""
+def _strip(  # type: ignore[no-untyped-def]
+    like, registers, rows, places, steps, count, add, scale, kept
+):
+    """All rows of a strip of columns, tile by tile. What is ``kept`` has its address among the
+    ``places``: an array ends with the last that is done to it, and this is it."""
     left, right, out = places
     for top in range(0, rows, ROWS):
         height = min(ROWS, rows - top)
@@ -264,6 +267,7 @@ def gemm(  # type: ignore[no-untyped-def]
         call(threads[0], (threads[3], np.int64(words.ctypes.data), np.int64(0), np.int64(0)))
     else:
         _columns(words, like, 0, wide)
+    words[0] = 0  # an array ends with the last that is done to it
 
 
 @compiled
@@ -295,21 +299,22 @@ def _columns(words, like, begun, end):  # type: ignore[no-untyped-def]
         if narrow:
             spare = np.empty((high, width), like.dtype)
             target, target_row = np.int64(spare.ctypes.data), width * size
+        copied = turned or narrow
+        kept = np.empty((min(DEPTH, deep) if copied else 0, width), like.dtype)
         for first in range(0, max(deep, 1), DEPTH):  # a sum of nothing is zero
             count = min(DEPTH, deep - first)
             beside, next_row = right + (first * right_row + begun) * size, right_row * size
-            if turned or narrow:
-                kept = np.empty((count, width), like.dtype)
+            if copied:
                 if turned:
                     lines = min(width, left_over)
                     place = right + begun * right_row * size
-                    _turned(matrix_at(place, lines, right_row, like), first, count, kept)
+                    _turned(matrix_at(place, lines, right_row, like), first, count, kept[:count])
                 else:
-                    _widened(matrix_at(beside, count, right_row, like), left_over, kept)
+                    _widened(matrix_at(beside, count, right_row, like), left_over, kept[:count])
                 beside, next_row = np.int64(kept.ctypes.data), width * size
             _strip(
                 like, registers, high, (left + first * along, beside, target),
-                (down, along, next_row, target_row), count, first > 0, like[0],
+                (down, along, next_row, target_row), count, first > 0, like[0], kept,
             )  # fmt: skip
         if narrow:
             whole = matrix_at(out, high, out_row, like)

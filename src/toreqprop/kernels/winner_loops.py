@@ -4,12 +4,11 @@ Of every window one pixel counts: the way up of a move and the local gradient ta
 lower map for each winner, a quarter of the whole convolution under windows of two by two. Maps are
 (batch, height, width, channels), kernels (above, height, width, below), steps are one, windows do
 not overlap. A patch is some rows of memory, read in vectors of `LANES` numbers: what they have too
-many of is multiplied with zero, or not looked at.
+many of is multiplied with zero, or not looked at. Sums stay in registers while all windows pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,106 +21,118 @@ from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.loops import _copy_all
 from toreqprop.kernels.vectors import LANES, folded
 
+SUMS = 8
+"""Vectors of a gradient that are summed at once."""
+
+AT_ONCE = 4
+"""Patches that are multiplied with the same row of a kernel at once."""
+
 
 class _Lanes:
-    """Vectors of some numbers in flat arrays."""
+    """Vectors in flat arrays."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, lanes: int) -> None:
-        self.context, self.builder, self.lanes = context, builder, lanes
-        self.kind, self.align = (
-            ir.VectorType(context.get_data_type(kind), lanes),
-            kind.bitwidth // 8,
-        )
+    def __init__(self, context: Any, builder: Any, kind: Any) -> None:
+        self.context, self.builder = context, builder
+        self.kind = ir.VectorType(context.get_data_type(kind), LANES)
+        self.align = kind.bitwidth // 8
 
     def at(self, array: Any, place: Any) -> Any:
+        """Where one number is; ``array`` is its type and value."""
         kind, value = array
         data = self.context.make_array(kind)(self.context, self.builder, value).data
-        return self.builder.bitcast(self.builder.gep(data, [place]), self.kind.as_pointer())
+        return self.builder.gep(data, [place])
 
     def load(self, array: Any, place: Any) -> Any:
-        loaded = self.builder.load(self.at(array, place))
+        at = self.builder.bitcast(self.at(array, place), self.kind.as_pointer())
+        loaded = self.builder.load(at)
         loaded.align = self.align
         return loaded
 
     def store(self, value: Any, array: Any, place: Any) -> None:
-        self.builder.store(value, self.at(array, place)).align = self.align
+        at = self.builder.bitcast(self.at(array, place), self.kind.as_pointer())
+        self.builder.store(value, at).align = self.align
 
     def spread(self, value: Any) -> Any:
         """One number in every lane."""
         nothing = ir.Constant(self.kind, ir.Undefined)
         first = self.builder.insert_element(nothing, value, ir.IntType(32)(0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(first, nothing, mask)
 
-    def rows(self, form: Any, places: Any) -> Iterator[list[Any]]:
-        """Loop over a patch, (rows, numbers in each): where the next vector is in each array, of
-        which ``places`` are where the patch begins and how far its rows are apart."""
-        builder = self.builder
-        rows, width = (builder.extract_value(form, k) for k in (0, 1))
-        zero, lanes = ir.Constant(rows.type, 0), ir.Constant(rows.type, self.lanes)
-        with cgutils.for_range(builder, rows) as row:
-            starts = [builder.add(at, builder.mul(row.index, apart)) for at, apart in places]
-            with cgutils.for_range_slice(builder, zero, width, lanes) as (j, _):
-                yield [builder.add(start, j) for start in starts]
 
+@intrinsic
+def _add_patches(typing, out, form, low, places, factors):  # type: ignore[no-untyped-def]
+    """``out += Σ_k factor_k·patch_k``, in `SUMS` vectors at most.
 
-def _adding(lanes: int) -> Any:
-    """An intrinsic that adds patches in vectors of so many numbers."""
+    ``form``: how many vectors, where the first is in ``out`` and how far they are apart there, then
+    the same in a patch. ``places`` are where patches of ``low`` begin.
+    """
+    signature = types.void(out, form, low, places, factors)
 
-    @intrinsic
-    def add(typing, out, start, form, maps, at, factors):  # type: ignore[no-untyped-def]
-        """``out += Σ factor·map``, ``out`` in one piece, the patches of all maps at (place,
-        apart)."""
-        signature = types.void(out, start, form, maps, at, factors)
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        vectors = _Lanes(context, builder, out.dtype)
+        count, first, apart, begin, step = (builder.extract_value(args[1], k) for k in range(5))
+        target, source = (out, args[0]), (low, args[2])
+        every = context.make_array(places)(context, builder, args[3])
+        patches = builder.extract_value(every.shape, 0)
 
-        def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-            vectors = _Lanes(context, builder, out.dtype, lanes)
-            every = [
-                ((kind, builder.extract_value(args[3], k)), builder.extract_value(args[5], k))
-                for k, kind in enumerate(maps)
-            ]
-            terms = [(array, vectors.spread(factor)) for array, factor in every]
-            place, apart = (builder.extract_value(args[4], k) for k in (0, 1))
-            width = builder.extract_value(args[2], 1)
-            for source, to in vectors.rows(args[2], [(place, apart), (args[1], width)]):
-                total = vectors.load((out, args[0]), to)
-                for array, times in terms:
-                    more = builder.fmul(times, vectors.load(array, source))
-                    total = builder.fadd(total, more)
-                vectors.store(total, (out, args[0]), to)
-            return context.get_dummy_value()
+        def write(height):  # type: ignore[no-untyped-def]
+            ends, offsets = [first], [begin]
+            for _ in range(1, height):
+                ends.append(builder.add(ends[-1], apart))
+                offsets.append(builder.add(offsets[-1], step))
+            sums = [cgutils.alloca_once(builder, vectors.kind) for _ in ends]
+            for total, end in zip(sums, ends, strict=True):
+                builder.store(vectors.load(target, end), total)
+            with cgutils.for_range(builder, patches) as patch:
+                at = builder.load(vectors.at((places, args[3]), patch.index))
+                factor = builder.load(vectors.at((factors, args[4]), patch.index))
+                times = vectors.spread(factor)
+                for total, offset in zip(sums, offsets, strict=True):
+                    more = builder.fmul(times, vectors.load(source, builder.add(at, offset)))
+                    builder.store(builder.fadd(builder.load(total), more), total)
+            for total, end in zip(sums, ends, strict=True):
+                vectors.store(builder.load(total), target, end)
 
-        return signature, codegen
+        done = builder.append_basic_block("done")
+        chosen = builder.switch(count, done)
+        for height in range(1, SUMS + 1):
+            block = builder.append_basic_block(f"vectors{height}")
+            chosen.add_case(ir.Constant(count.type, height), block)
+            builder.position_at_end(block)
+            write(height)
+            builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
 
-    return add
-
-
-FEW = 8
-"""Numbers of a vector for patches of images, whose rows are short."""
-
-_add_patches, _add_small_patches = _adding(LANES), _adding(FEW)
+    return signature, codegen
 
 
 @intrinsic
 def _patch_products(typing, low, places, form, row, start):  # type: ignore[no-untyped-def]
-    """``⟨patch, row⟩`` of two patches of ``low``, at the first two of ``places``, rows as far apart
-    as the third says, with ``row`` in one piece: two sums that need not wait for each other."""
-    signature = types.UniTuple(low.dtype, 2)(low, places, form, row, start)
+    """``⟨patch, row⟩`` of `AT_ONCE` patches of ``low`` that begin at ``places``, with ``row`` in
+    one piece from ``start`` on: sums that need not wait for each other. ``form``: rows of a patch,
+    how many numbers each has, and how far they are apart."""
+    signature = types.UniTuple(low.dtype, AT_ONCE)(low, places, form, row, start)
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        vectors = _Lanes(context, builder, low.dtype, LANES)
+        vectors = _Lanes(context, builder, low.dtype)
         nothing = ir.Constant(vectors.kind, None)
-        totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(2)]
+        totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(AT_ONCE)]
         for total in totals:
             builder.store(nothing, total)
-        *starts, apart = (builder.extract_value(args[1], k) for k in range(3))
-        width = builder.extract_value(args[2], 1)
-        walked = [*((place, apart) for place in starts), (args[4], width)]
-        for *sources, other in vectors.rows(args[2], walked):
-            b = vectors.load((row, args[3]), other)
-            for total, source in zip(totals, sources, strict=True):
-                more = builder.fmul(vectors.load((low, args[0]), source), b)
-                builder.store(builder.fadd(builder.load(total), more), total)
+        starts = [builder.extract_value(args[1], k) for k in range(AT_ONCE)]
+        rows, width, apart = (builder.extract_value(args[2], k) for k in range(3))
+        zero, lanes = ir.Constant(rows.type, 0), ir.Constant(rows.type, LANES)
+        with cgutils.for_range(builder, rows) as line:
+            down = builder.mul(line.index, apart)
+            other = builder.add(args[4], builder.mul(line.index, width))
+            with cgutils.for_range_slice(builder, zero, width, lanes) as (j, _):
+                b, along = vectors.load((row, args[3]), builder.add(other, j)), builder.add(down, j)
+                for total, place in zip(totals, starts, strict=True):
+                    patch = vectors.load((low, args[0]), builder.add(place, along))
+                    more = builder.fmul(patch, b)
+                    builder.store(builder.fadd(builder.load(total), more), total)
         found = [folded(builder, builder.load(total)) for total in totals]
         return context.make_tuple(builder, signature.return_type, found)
 
@@ -129,13 +140,22 @@ def _patch_products(typing, low, places, form, row, start):  # type: ignore[no-u
 
 
 @helper
-def _place(winner, p, size, width, framed):  # type: ignore[no-untyped-def]
-    """Which pixel of a frame the patch of a winner begins at, in the p-th row of windows."""
-    row, column = p * size, winner - p * size * width
-    while column >= width:
-        column -= width
-        row += 1
-    return row * framed + column
+def _places(winners, c, size, width, across, below, out):  # type: ignore[no-untyped-def]
+    """Where in a frame the patches of one channel's winners begin; after the last the same again.
+
+    No branch depends on who won: it could not be foreseen.
+    """
+    high, wide = winners.shape[:2]
+    for p in range(high):
+        for q in range(wide):
+            row, column = p * size, winners[p, q, c] - p * size * width
+            for _ in range(size - 1):
+                over = np.int64(column >= width)
+                row += over
+                column -= width * over
+            out[p * wide + q] = (row * across + column) * below
+    for k in range(high * wide, out.shape[0]):
+        out[k] = out[high * wide - 1]
 
 
 @helper
@@ -151,11 +171,11 @@ def _framed(low, high, wide, out):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _frame(maps, padding):  # type: ignore[no-untyped-def]
-    """Zeros for one map with its frame, flat, and what a vector may read behind it."""
-    rows, columns, channels = maps.shape[1:]
+def _frames(maps, padding):  # type: ignore[no-untyped-def]
+    """Zeros for every map with its frame, flat, and what a vector may read behind it."""
+    rows, columns, channels = maps[0].shape[1:]
     inside = (rows + 2 * padding[0]) * (columns + 2 * padding[1]) * channels
-    return np.zeros(inside + LANES, maps.dtype)
+    return np.zeros((len(maps), inside + LANES), maps[0].dtype)
 
 
 @compiled
@@ -167,61 +187,62 @@ def lift(move, winners, size, kernel, padding, out):  # type: ignore[no-untyped-
     room = (width + LANES - 1) // LANES * LANES
     rows = np.zeros((channels * high, room), kernel.dtype)
     _copy_all(kernel.reshape(channels * high, width), rows[:, :width])
-    flat, form, low = rows.reshape(-1), (high, room), _frame(move, padding)
+    flat, form = rows.reshape(-1), (high, room, across * below)
+    low = _frames((move,), padding)[0]
+    columns = out.shape[2]
+    windows = out.shape[1] * columns
+    places = np.empty((windows + AT_ONCE - 1) // AT_ONCE * AT_ONCE, np.int64)
+    sums = np.empty(places.shape[0], kernel.dtype)
     for b in range(out.shape[0]):
         _framed(move[b], padding[0], padding[1], low)
         for c in range(channels):
+            _places(winners[b], c, size, fine, across, below, places)
+            for k in range(0, windows, AT_ONCE):
+                four = places[k], places[k + 1], places[k + 2], places[k + 3]
+                sums[k], sums[k + 1], sums[k + 2], sums[k + 3] = _patch_products(
+                    low, four, form, flat, c * high * room
+                )
             for p in range(out.shape[1]):
-                for q in range(0, out.shape[2], 2):
-                    beside = min(q + 1, out.shape[2] - 1)
-                    one = _place(winners[b, p, q, c], p, size, fine, across)
-                    two = _place(winners[b, p, beside, c], p, size, fine, across)
-                    places = one * below, two * below, across * below
-                    found = _patch_products(low, places, form, flat, c * high * room)
-                    out[b, p, q, c], out[b, p, beside, c] = found
+                for q in range(columns):
+                    out[b, p, q, c] = sums[p * columns + q]
 
 
 @compiled
 def correlate(post, pre, winners, size, padding, out):  # type: ignore[no-untyped-def]
-    """``Σ post_0 ⊗ pre_0 + post_1 ⊗ pre_1`` over samples and winners, in the shape of a kernel."""
+    """``Σ_m post_m ⊗ pre_m`` over samples and winners, in the shape of a kernel, of one pair of
+    maps or more."""
     channels, high, wide, below = out.shape
     across = pre[0].shape[2] + 2 * padding[1]
     fine, width = across - wide + 1, wide * below
     room = (width + LANES - 1) // LANES * LANES
     sums = np.zeros((channels * high, room), out.dtype)
-    flat, form = sums.reshape(-1), (high, room)
-    frames = _frame(pre[0], padding), _frame(pre[1], padding)
+    flat, frames = sums.reshape(-1), _frames(pre, padding)
+    windows = winners.shape[1] * winners.shape[2]
+    places, factors = (
+        np.empty(len(pre) * windows, np.int64),
+        np.empty(len(pre) * windows, out.dtype),
+    )
     for b in range(winners.shape[0]):
-        _framed(pre[0][b], padding[0], padding[1], frames[0])
-        _framed(pre[1][b], padding[0], padding[1], frames[1])
+        for m in range(len(pre)):
+            _framed(pre[m][b], padding[0], padding[1], frames[m])
         for c in range(channels):
-            for p in range(winners.shape[1]):
-                for q in range(winners.shape[2]):
-                    at = _place(winners[b, p, q, c], p, size, fine, across) * below
-                    place, factors = (
-                        (at, across * below),
-                        (post[0][b, p, q, c], post[1][b, p, q, c]),
-                    )
-                    _add_patches(flat, c * high * room, form, frames, place, factors)
-    _copy_all(sums[:, :width], out.reshape(channels * high, width))
-
-
-@compiled
-def correlate_image(post, image, winners, size, padding, out):  # type: ignore[no-untyped-def]
-    """``Σ post ⊗ image``, the same for one pair of maps, in shorter vectors."""
-    channels, high, wide, below = out.shape
-    across = image.shape[2] + 2 * padding[1]
-    fine, width = across - wide + 1, wide * below
-    room = (width + FEW - 1) // FEW * FEW
-    sums = np.zeros((channels * high, room), out.dtype)
-    flat, form, frame = sums.reshape(-1), (high, room), _frame(image, padding)
-    for b in range(winners.shape[0]):
-        _framed(image[b], padding[0], padding[1], frame)
-        for c in range(channels):
-            for p in range(winners.shape[1]):
-                for q in range(winners.shape[2]):
-                    at = _place(winners[b, p, q, c], p, size, fine, across) * below
-                    factors = (post[b, p, q, c],)
-                    place = (at, across * below)
-                    _add_small_patches(flat, c * high * room, form, (frame,), place, factors)
+            _places(winners[b], c, size, fine, across, below, places[:windows])
+            for m in range(len(pre)):
+                own = post[m][b]
+                for p in range(own.shape[0]):
+                    for q in range(own.shape[1]):
+                        k = m * windows + p * own.shape[1] + q
+                        factors[k] = own[p, q, c]
+                        places[k] = places[k - m * windows] + m * frames.shape[1]
+            start, line = c * high * room, across * below
+            if room == LANES:  # a row is one vector
+                for r in range(0, high, SUMS):
+                    form = min(SUMS, high - r), start + r * room, room, r * line, line
+                    _add_patches(flat, form, frames.reshape(-1), places, factors)
+                continue
+            for r in range(high):
+                for j in range(0, room, SUMS * LANES):
+                    count = min(SUMS, (room - j) // LANES)
+                    form = count, start + r * room + j, LANES, r * line + j, LANES
+                    _add_patches(flat, form, frames.reshape(-1), places, factors)
     _copy_all(sums[:, :width], out.reshape(channels * high, width))

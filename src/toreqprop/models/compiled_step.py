@@ -160,7 +160,8 @@ class _Step(torch.autograd.Function):
         if reads and top is None:
             return (None,) * (2 + len(params))
         more = lower and any(g is not None for g in lower)
-        if top is None or more or not ties.stay():  # somebody may have moved a parameter since
+        # Somebody may have moved a parameter since.
+        if top is None or more or not ties.stay(params):
             return (None, *_generally(ctx, x, scratch, params, cotangents, step.kernel))
         if top.dtype is not x.dtype or not top.is_contiguous():
             top = top.to(x.dtype).contiguous()

@@ -167,12 +167,11 @@ def _more(layer: nn.Module) -> bool:
 
 def hooks_of(module: nn.Module) -> tuple[Any, ...]:
     """The tables of those who wait for a call of the module itself."""
-    return (
-        module._forward_pre_hooks,
-        module._forward_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
+    return tuple([module.__dict__[name] for name in HOOKS])
+
+
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Their names."""
 
 
 def weight_and_bias(layer: nn.Module) -> list[Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from toreqprop.energies.bounded import Layout, stays
 from toreqprop.energies.tight_ball import TightBall
-from toreqprop.models.constrained import Constrained, hooks_of
+from toreqprop.models.constrained import HOOKS, Constrained, hooks_of
 from toreqprop.models.readout import Readout
 from toreqprop.tracing import all_plain
 
@@ -115,9 +115,13 @@ class Ties:
                 hooks.append(layer.bias_constraints._modules)
         for ball in given.balls:
             hooks += hooks_of(ball)
-            named.append((ball.__dict__, "radius", ball.radius))
+            named += [(ball.__dict__, name, getattr(ball, name)) for name in ("radius", "compiled")]
         if readout is not None:
             named.append((readout.layer.__dict__, "forward", None))
+        # Somebody may put new tables in their places.
+        asked: list[tuple[nn.Module, tuple[str, ...]]] = [(layer, HOOKS[:1]) for layer in layers]
+        asked += [(m, HOOKS) for m in (*given.balls, *watched[len(layers) :])]
+        named += [(m.__dict__, name, m.__dict__[name]) for m, names in asked for name in names]
         self._empty, self._tables = tuple(hooks), tuple([(t, len(t)) for t in tables])
         named += [(table, name, what) for table in tables for name, what in table.items()]
         self._named = tuple(named)
@@ -185,9 +189,13 @@ class Ties:
                 return False
         return not any(self._empty)
 
-    def stay(self) -> bool:
-        """Whether all is where it was."""
-        return all(tensor.data_ptr() == place for tensor, place, _, _ in self._seen)
+    def stay(self, saved: Sequence[Tensor]) -> bool:
+        """Whether all is where it was, and what autograd has ``saved`` of the parameters is that,
+        and not a copy of what they were."""
+        if not all(tensor.data_ptr() == place for tensor, place, _, _ in self._seen):
+            return False
+        both = zip(saved, self._seen, strict=False)
+        return all(tensor.data_ptr() == place for tensor, (_, place, _, _) in both)
 
 
 def _read(readout: Readout) -> tuple[Any, Any]:

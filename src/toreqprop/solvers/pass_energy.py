@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from toreqprop.solvers.pass_steps import Moved, Steps
+from toreqprop.solvers.pass_steps import TINY, Moved, Steps
 
 
 def least_energy(
@@ -36,16 +36,7 @@ def least_energy(
         steps, heat, new, old, [*before, new[-1].state], strict=True
     ):
         total += warm * own.bend(one, other, past)
-    first, mixed, second, fall, across = total
-    # In units of the curvatures, so that nothing leaves the range of floats.
-    sound = (first > _TINY) & (second > _TINY)
-    unit, beside = (torch.where(sound, t, 1.0).rsqrt() for t in (first, second))
-    joint, fall, across = mixed * unit * beside, fall * unit, across * beside
-    left = 1 - joint * joint
-    along = (across - joint * fall) / left
-    share, more = (fall - joint * along) * unit, along * beside
-    sound &= (left > _PARALLEL) & (share.abs() < 0.8) & (more.abs() < 5)
-    return torch.where(sound, 1 + share + more, 1.0), torch.where(sound, -more, 0.0)
+    return steps[0].factors(total)
 
 
 def downhill(
@@ -97,15 +88,9 @@ def geometric(
 
 
 def _share(fall: Tensor, curve: Tensor) -> Tensor:
-    sound = (curve > _TINY) & (fall > 0)
+    sound = (curve > TINY) & (fall > 0)
     return torch.where(sound, fall / torch.where(sound, curve, 1.0), 0.0).clamp_max(FURTHEST)
 
 
 FURTHEST = 2.0
 """The most of its last change that a free phase is moved on by."""
-
-_TINY = 1e-34
-"""Below that, squares of single numbers begin to leave the range of float32."""
-
-_PARALLEL = 1e-6
-"""One minus the squared cosine of two directions that differ by more than rounding."""

@@ -78,6 +78,26 @@ class Steps:
         """``½·total − above``."""
         return 0.5 * moved.total if moved.above is None else 0.5 * moved.total - moved.above
 
+    def factors(self, bent: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch,) factors of the new pass and of the old one at the least energy, given (5, batch)
+        what `bend` found of all layers; one and zero where there is none, or far away."""
+        first, mixed, second, fall, across = bent
+        # In units of the curvatures, so that nothing leaves the range of floats.
+        sound = (first > TINY) & (second > TINY)
+        unit, beside = (torch.where(sound, t, 1.0).rsqrt() for t in (first, second))
+        joint, fall, across = mixed * unit * beside, fall * unit, across * beside
+        left = 1 - joint * joint
+        along = (across - joint * fall) / left
+        share, more = (fall - joint * along) * unit, along * beside
+        sound &= (left > PARALLEL) & (share.abs() < FURTHEST[0]) & (more.abs() < FURTHEST[1])
+        return torch.where(sound, 1 + share + more, 1.0), torch.where(sound, -more, 0.0)
+
+    def go_on(self, new: Tensor, old: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """The preactivation ``new + share·(new − old)``, with a share for each sample, and the
+        state."""
+        total = new + per_sample(share.to(new.dtype), new) * (new - old)
+        return self.settle(total, None)
+
     def overlap(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """(batch,) ``⟨a − b, c − d⟩``."""
         return ((a - b).double() * (c - d).double()).flatten(1).sum(1)
@@ -150,6 +170,17 @@ class CompiledSteps(Steps):
         self.loops.bend(rows[:2], rows[2:4], rows[4:6], rows[6], fed, found.numpy())
         return found
 
+    def factors(self, bent: Tensor) -> tuple[Tensor, Tensor]:
+        one, other = torch.empty_like(bent[0]), torch.empty_like(bent[0])
+        self.loops.factors(bent.numpy(), TINY, PARALLEL, FURTHEST, one.numpy(), other.numpy())
+        return one, other
+
+    def go_on(self, new: Tensor, old: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        total, state = torch.empty_like(new), torch.empty_like(new)
+        rows = _flat(new, old, total, state)
+        self.loops.go_on(*rows[:2], share.numpy(), self.form, *rows[2:])
+        return total, state
+
     def overlap(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         found = torch.empty(len(a), dtype=torch.float64)
         self.loops.overlap(*_flat(a, b, c, d), found.numpy())
@@ -163,7 +194,7 @@ class CompiledSteps(Steps):
 
     def residual(self, after: Tensor, before: Tensor | None, slack: float | None = None) -> Tensor:
         if before is None:
-            return super().residual(after, before, slack)
+            before = torch.zeros_like(after)
         found = torch.empty(len(after), dtype=torch.float64)
         rounding = ROUNDING_FLOOR * torch.finfo(after.dtype).eps
         floor = ACTIVITY_FLOOR * after[0].numel() ** 0.5 if slack is None else 0.0
@@ -173,6 +204,15 @@ class CompiledSteps(Steps):
         )
         return found if fine else super().residual(after, before, slack)
 
+
+TINY = 1e-34
+"""Below that, squares of single numbers begin to leave the range of float32."""
+
+PARALLEL = 1e-6
+"""One minus the squared cosine of two directions that differ by more than rounding."""
+
+FURTHEST = 0.8, 5.0
+"""What the factors of two passes may add up to beside one, and the most of the old one."""
 
 FORMS: dict[type[Activation], tuple[float, float, float, float]] = {
     Tanh: (1.0, 1.0, 0.0, 0.0),

@@ -54,9 +54,12 @@ class Work:
 
     def go_on(self, steps: tuple[Steps, ...], share: Tensor, old: list[Moved]) -> None:
         """Move all layers on by this share of what the last pass has changed."""
-        self.mix(steps, old, 1 + share, -share)
-        for layer, own in enumerate(steps):
-            self.total[layer], self.state[layer] = own.settle(self.total[layer], None)
+        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
+            found = own.go_on(self.total[layer], past.total, share)
+            self.total[layer], self.state[layer] = found
+            if past.above is not None and past.above is not past.total:
+                known = past.above / own.strength
+                self.falling[layer] = own.mix(self.falling[layer], known, 1 + share, -share)
 
     def improve(
         self, steps: tuple[Steps, ...], heat: list[float], old: list[Moved], before: list[Tensor]

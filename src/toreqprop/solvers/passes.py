@@ -35,8 +35,8 @@ from toreqprop.solvers.pass_work import Kept, Work
 class Passes:
     """A stack of at least two layers without skips: the first one's drive, the ways between.
 
-    ``packing`` is the first of them where its lower map is kept in another order of memory inside,
-    that of the drive; ``decided`` is what the way of the input has decided. ``going_on``: whether a
+    ``packing`` is the first of them where its lower map is kept in another order of memory inside;
+    ``decided`` is what the way of the input has decided. ``going_on``: whether a
     pass goes on along what it and the one before have changed.
     """
 
@@ -67,7 +67,7 @@ class Passes:
                 below = coupling.up(below, prepared[number], None)
         drive, packing = system.drive[0].detach(), found[0].packed()
         if packing is not None:
-            drive, found[0] = packing.pack(drive), packing
+            found[0] = packing
         steps = [
             steps_of(field.layer_activation(layer), field.feedback, drive, compiled)
             for layer in range(len(field.couplings))
@@ -83,7 +83,7 @@ class Passes:
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
         """One phase without a nudge; its memory: all preactivations, then all trails."""
         work = Work(self.top + 1)
-        work.rising[0] = self.drive
+        work.rising[0] = self._packed(self.drive)
         for layer in range(self.top + 1):
             if layer > 0:
                 self._rise(work, layer)
@@ -179,7 +179,10 @@ class Passes:
     def _inside(self, layers: Sequence[Any]) -> tuple[Any, ...]:
         """Layers as they are kept here."""
         first, *rest = layers
-        return (first if self.packing is None or first is None else self.packing.pack(first), *rest)
+        return (first if first is None else self._packed(first), *rest)
+
+    def _packed(self, first: Tensor) -> Tensor:
+        return first if self.packing is None else self.packing.pack(first)
 
     def _outside(self, layers: Sequence[Tensor]) -> State:
         """Layers as everybody else knows them."""
@@ -193,7 +196,7 @@ class Passes:
             rest = iter(memory[count:])
             return list(memory[:count]), [tuple(next(rest) for _ in range(n)) for n in trails]
         work = Work(count)
-        work.state, work.rising[0] = list(free), self.drive
+        work.state, work.rising[0] = list(free), self._packed(self.drive)
         for layer in range(1, count):
             self._rise(work, layer)
         for layer in range(self.top):

@@ -241,10 +241,6 @@ class ConvolutionCoupling(Coupling):
 
     def _correlated(self, post: Tensor, pre: Tensor, kernel: Tensor) -> Tensor:
         """``Σ post ⊗ pre`` over samples and pixels, in the shape of the kernel."""
-        plain = self.groups == 1 and self.dilation in (1, (1, 1)) and not post.is_complex()
-        # A few numbers that the kernel meets, far apart: one matrix product is faster.
-        if plain and self._stride[0] > 1 and kernel[0].numel() <= _FEW:
-            return _by_patches(post, pre, kernel, self._stride, _both(self.padding))
         return conv2d_weight(
             pre, list(kernel.shape), post, self._stride, self.padding, self.dilation, self.groups
         )
@@ -401,25 +397,6 @@ def in_pixels(kernel: Tensor) -> Tensor:
         return kernel
     # Not `contiguous`: with one channel it takes any order for this one.
     return kernel.to(memory_format=torch.channels_last)
-
-
-_FEW = 64
-"""Entries of a kernel, for each channel it makes, up to which patches are written out."""
-
-
-def _by_patches(
-    post: Tensor, pre: Tensor, kernel: Tensor, stride: tuple[int, int], padding: tuple[int, int]
-) -> Tensor:
-    """``Σ post ⊗ pre`` as a product with all patches of ``pre`` that the kernel meets."""
-    high, wide = padding
-    framed = F.pad(pre, (wide, wide, high, high)).contiguous()
-    batch, channel, row, column = framed.stride()
-    patches = framed.as_strided(
-        (len(pre), *post.shape[2:], *kernel.shape[1:]),
-        (batch, stride[0] * row, stride[1] * column, channel, row, column),
-    )
-    rows = post.permute(0, 2, 3, 1).reshape(-1, post.shape[1])
-    return (rows.mT @ patches.reshape(len(rows), -1)).reshape(kernel.shape)
 
 
 def _both(sides: int | tuple[int, int]) -> tuple[int, int]:

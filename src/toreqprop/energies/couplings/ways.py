@@ -261,8 +261,10 @@ class MaxConvolutionWays(Ways):
         if not self._serves(trail):
             return self.chain.holds(trail, moved, tol)
         # No pixel moves by more than the entries of its channel times what moves most below.
-        largest = float(self.kernel.abs().sum((1, 2, 3)).max() * moved[1].abs().max())
-        if 2 * largest <= tol * float(fine.square().mean().sqrt()):
+        entries = torch.linalg.vector_norm(self.kernel, 1, (1, 2, 3)).amax()
+        least, most = moved[1].aminmax()
+        largest = float(entries * torch.maximum(most, -least))
+        if 2 * largest <= tol * float(torch.linalg.vector_norm(fine)) / fine.numel() ** 0.5:
             return True
         return self.chain.holds(trail, self.chain.lift(moved[1], trail)[1], tol)
 
@@ -288,10 +290,7 @@ def winners_gradient(
     found = torch.empty_like(kernel, memory_format=torch.channels_last)
     high, low = (tuple(map(_pixels, part)) for part in (maps[: len(post)], maps[len(post) :]))
     rest = _pixels(winners), size, padding, _pixels(found)
-    if len(post) == 1:
-        winner_loops.correlate_image(*high, *low, *rest)
-    else:
-        winner_loops.correlate(high, low, *rest)
+    winner_loops.correlate(high, low, *rest)
     return found
 
 
@@ -321,14 +320,12 @@ def phase_kernel(
     Pixel ``y = p·q + r`` of the lower map gets ``Σ_δ K[r + padding − p·δ]·post[q + δ]``: each of
     the ``p²`` phases r is a convolution of the coarse map, with zeros where K has no such entry.
     """
-    (rows, high), (columns, wide) = (
-        _taps(side, stride, pad) for side, pad in zip(kernel.shape[2:], padding, strict=True)
-    )
-    found = F.pad(kernel, (0, 1, 0, 1))
-    found = found.index_select(2, rows.to(kernel.device)).index_select(3, columns.to(kernel.device))
-    found = found.unflatten(3, (stride, -1)).unflatten(2, (stride, -1))
-    found = found.permute(2, 4, 1, 0, 3, 5).flatten(0, 2)
-    return found.contiguous(memory_format=torch.channels_last), (high, wide)
+    places, reach = _taps(tuple(kernel.shape[2:]), stride, padding)
+    own = F.pad(kernel.permute(2, 3, 1, 0).flatten(0, 1), (0, 0, 0, 0, 0, 1))
+    found = own.index_select(0, places.to(kernel.device))
+    phases, taps = stride**2, tuple(2 * far + 1 for far in reach)
+    found = found.unflatten(0, (phases, *taps)).movedim(3, 1).flatten(0, 1)  # to, y, x, from
+    return found.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last), reach
 
 
 def from_phases(phases: Tensor, stride: int) -> Tensor:
@@ -355,9 +352,22 @@ def to_phases(maps: Tensor, stride: int) -> Tensor:
 
 
 @cache
-def _taps(side: int, stride: int, padding: int) -> tuple[Tensor, int]:
-    """Where along one side the entries of each phase are, in a kernel with a zero behind its last,
-    and how far they reach."""
-    far = max((stride - 1 + padding) // stride, (side - 1 - padding) // stride)
-    taps = [r + padding - stride * d for r in range(stride) for d in range(-far, far + 1)]
-    return torch.tensor([t if 0 <= t < side else side for t in taps]), far
+def _taps(
+    sides: tuple[int, ...], stride: int, padding: tuple[int, int]
+) -> tuple[Tensor, tuple[int, int]]:
+    """Which entries of a kernel those of each phase are, counted through its rows, with a zero
+    behind the last, and how far they reach to each side."""
+    along, reach = [], []
+    for side, pad in zip(sides, padding, strict=True):
+        far = max((stride - 1 + pad) // stride, (side - 1 - pad) // stride)
+        reach.append(far)
+        along.append([[r + pad - stride * d for d in range(-far, far + 1)] for r in range(stride)])
+    high, wide = sides
+    places = [
+        y * wide + x if 0 <= y < high and 0 <= x < wide else high * wide
+        for rows in along[0]
+        for columns in along[1]
+        for y in rows
+        for x in columns
+    ]
+    return torch.tensor(places), (reach[0], reach[1])
