@@ -112,6 +112,18 @@ def residual(after, before, rounding, floor, slack, found):  # type: ignore[no-u
 
 
 @compiled
+def presence(after, floor, slack, found):  # type: ignore[no-untyped-def]
+    """`residual` from nothing."""
+    fine = True
+    for i in range(after.shape[0]):
+        square = squares(after[i], after[i])[1]
+        size = math.sqrt(square)
+        found[i] = 0.0 if square == 0.0 else size / max(slack * size, floor)
+        fine &= 1e-30 < square < 1e36
+    return fine
+
+
+@compiled
 def bend(states, totals, above, past, fed, found):  # type: ignore[no-untyped-def]
     """See `pass_steps.Steps.bend`; each of ``states``, ``totals`` and ``above`` is new, then old.
     The last of them mean nothing where nothing is ``fed`` from above."""

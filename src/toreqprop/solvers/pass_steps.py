@@ -29,8 +29,11 @@ class Steps:
     def __init__(self, activation: Activation, strength: float) -> None:
         self.activation, self.strength = activation, strength
 
-    def settle(self, below: Tensor, above: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The preactivation and the state."""
+    def settle(
+        self, below: Tensor, above: Tensor | None, *, spent: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The preactivation and the state; where ``above`` is ``spent``, the first may take its
+        memory: what is in no cache yet takes longer to write than to compute."""
         total = below if above is None else torch.add(below, above, alpha=self.strength)
         return total, self.activation(total)
 
@@ -44,9 +47,11 @@ class Steps:
         below: Tensor | None,
         above: Tensor | None,
         push: Tensor | None,
+        *,
+        spent: bool = False,
     ) -> tuple[Tensor, Tensor] | None:
         """What is added to the preactivation in one phase and taken away in the other, and half
-        the difference of the states; None where nothing is."""
+        the difference of the states; None where nothing is. See `settle`."""
         total = below
         if above is not None:
             total = self.strength * above if total is None else total + self.strength * above
@@ -92,9 +97,11 @@ class Steps:
         sound &= (left > PARALLEL) & (share.abs() < FURTHEST[0]) & (more.abs() < FURTHEST[1])
         return torch.where(sound, 1 + share + more, 1.0), torch.where(sound, -more, 0.0)
 
-    def go_on(self, new: Tensor, old: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def go_on(
+        self, new: Tensor, old: Tensor, share: Tensor, *, spent: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """The preactivation ``new + share·(new − old)``, with a share for each sample, and the
-        state."""
+        state; where ``new`` is ``spent``, the first may take its memory."""
         total = new + per_sample(share.to(new.dtype), new) * (new - old)
         return self.settle(total, None)
 
@@ -102,8 +109,11 @@ class Steps:
         """(batch,) ``⟨a − b, c − d⟩``."""
         return ((a - b).double() * (c - d).double()).flatten(1).sum(1)
 
-    def mix(self, new: Tensor, old: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        """``one·new + other·old`` with a factor for each sample."""
+    def mix(
+        self, new: Tensor, old: Tensor, one: Tensor, other: Tensor, *, spent: bool = False
+    ) -> Tensor:
+        """``one·new + other·old`` with a factor for each sample; where ``new`` is ``spent``, this
+        may take its memory."""
         factors = (per_sample(f.to(new.dtype), new) for f in (one, other))
         return next(factors) * new + next(factors) * old
 
@@ -127,8 +137,13 @@ class CompiledSteps(Steps):
         super().__init__(activation, strength)
         self.loops, self.form = pass_loops, FORMS[type(activation)]
 
-    def settle(self, below: Tensor, above: Tensor | None) -> tuple[Tensor, Tensor]:
-        total = below if above is None else torch.empty_like(below)
+    def settle(
+        self, below: Tensor, above: Tensor | None, *, spent: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        if above is None:
+            total = below
+        else:
+            total = above if spent and _alike(above, below) else torch.empty_like(below)
         state = torch.empty_like(below)
         rows = _flat(below, below if above is None else above, total, state)
         strength = 0.0 if above is None else self.strength
@@ -144,12 +159,16 @@ class CompiledSteps(Steps):
         below: Tensor | None,
         above: Tensor | None,
         push: Tensor | None,
+        *,
+        spent: bool = False,
     ) -> tuple[Tensor, Tensor] | None:
         given = [(below, 1.0), (above, self.strength), (push, -1.0)]
         if all(part is None for part, _ in given):
             return None
         state = known[0]
-        total, half = torch.empty_like(state), torch.empty_like(state)
+        half = torch.empty_like(state)
+        total = above if above is not None and spent and _alike(above, state) else None
+        total = torch.empty_like(state) if total is None else total
         parts = [state if part is None else part for part, _ in given]
         weights = tuple(0.0 if part is None else share for part, share in given)
         rows = _flat(state, *parts, total, half)
@@ -175,8 +194,10 @@ class CompiledSteps(Steps):
         self.loops.factors(bent.numpy(), TINY, PARALLEL, FURTHEST, one.numpy(), other.numpy())
         return one, other
 
-    def go_on(self, new: Tensor, old: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        total, state = torch.empty_like(new), torch.empty_like(new)
+    def go_on(
+        self, new: Tensor, old: Tensor, share: Tensor, *, spent: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        total, state = new if spent else torch.empty_like(new), torch.empty_like(new)
         rows = _flat(new, old, total, state)
         self.loops.go_on(*rows[:2], share.numpy(), self.form, *rows[2:])
         return total, state
@@ -186,22 +207,24 @@ class CompiledSteps(Steps):
         self.loops.overlap(*_flat(a, b, c, d), found.numpy())
         return found
 
-    def mix(self, new: Tensor, old: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        found = torch.empty_like(new)
+    def mix(
+        self, new: Tensor, old: Tensor, one: Tensor, other: Tensor, *, spent: bool = False
+    ) -> Tensor:
+        found = new if spent else torch.empty_like(new)
         a, b, out = _flat(new, old, found)
         self.loops.mix(a, b, one.numpy(), other.numpy(), out)
         return found
 
     def residual(self, after: Tensor, before: Tensor | None, slack: float | None = None) -> Tensor:
-        if before is None:
-            before = torch.zeros_like(after)
         found = torch.empty(len(after), dtype=torch.float64)
         rounding = ROUNDING_FLOOR * torch.finfo(after.dtype).eps
         floor = ACTIVITY_FLOOR * after[0].numel() ** 0.5 if slack is None else 0.0
-        rows = _flat(after, before)
-        fine = self.loops.residual(
-            rows[0], rows[1], rounding, floor, 1.0 if slack is None else slack, found.numpy()
-        )
+        room = 1.0 if slack is None else slack
+        if before is None:
+            fine = self.loops.presence(_rows(after), floor, room, found.numpy())
+        else:
+            rows = _flat(after, before)
+            fine = self.loops.residual(*rows, rounding, floor, room, found.numpy())
         return found if fine else super().residual(after, before, slack)
 
 
@@ -235,6 +258,11 @@ def _flat(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
     for other in others:
         found.append(_rows(_in_memory_of(first, other)))
     return tuple(found)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether one can take the place of the other."""
+    return one.dtype == other.dtype and one.stride() == other.stride()
 
 
 def _in_memory_of(first: Tensor, other: Tensor) -> Tensor:

@@ -43,23 +43,13 @@ class Work:
         change, and what pushes it."""
         return self.total[0] if self.pushes[0] is None else own.strength * self.falling[0]
 
-    def mix(self, steps: tuple[Steps, ...], old: list[Moved], one: Tensor, other: Tensor) -> None:
-        """Preactivations, and what comes from above, ``one`` times this pass's and ``other`` times
-        those of the one before."""
-        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
-            self.total[layer] = own.mix(self.total[layer], past.total, one, other)
-            if past.above is not None and past.above is not past.total:
-                known = past.above / own.strength
-                self.falling[layer] = own.mix(self.falling[layer], known, one, other)
-
     def go_on(self, steps: tuple[Steps, ...], share: Tensor, old: list[Moved]) -> None:
         """Move all layers on by this share of what the last pass has changed."""
+        self._mix_falling(steps, old, 1 + share, -share)
         for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
-            found = own.go_on(self.total[layer], past.total, share)
+            total = self.total[layer]
+            found = own.go_on(total, past.total, share, spent=total is not self.rising[layer])
             self.total[layer], self.state[layer] = found
-            if past.above is not None and past.above is not past.total:
-                known = past.above / own.strength
-                self.falling[layer] = own.mix(self.falling[layer], known, 1 + share, -share)
 
     def improve(
         self, steps: tuple[Steps, ...], heat: list[float], old: list[Moved], before: list[Tensor]
@@ -70,9 +60,21 @@ class Work:
         energy, in which a pass shrinks every part of an error by a factor from zero to one.
         """
         both = least_energy(steps, heat, self.layers(steps), old, before)
-        self.mix(steps, old, *both)
+        self._mix_falling(steps, old, *both)
         for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
-            self.state[layer] = own.mix(self.state[layer], past.state, *both)
+            # Both are of this pass alone.
+            self.total[layer] = own.mix(self.total[layer], past.total, *both, spent=True)
+            self.state[layer] = own.mix(self.state[layer], past.state, *both, spent=True)
+
+    def _mix_falling(
+        self, steps: tuple[Steps, ...], old: list[Moved], one: Tensor, other: Tensor
+    ) -> None:
+        """What comes down to layers ``one`` times this pass's and ``other`` times that of the one
+        before."""
+        for layer, (own, past) in enumerate(zip(steps, old, strict=True)):
+            if past.above is not None and past.above is not past.total:
+                known = past.above / own.strength
+                self.falling[layer] = own.mix(self.falling[layer], known, one, other)
 
     def pick(self, rows: Tensor) -> None:
         """Go on with these samples alone."""

@@ -81,7 +81,8 @@ class Passes:
         return len(self.ways)
 
     def relax(self, start: State | None, *, tol: float, max_steps: int) -> Solution:
-        """One phase without a nudge; its memory: all preactivations, then all trails."""
+        """One phase without a nudge; its memory: the lowest layer where that is packed, all
+        preactivations, then all trails."""
         work = Work(self.top + 1)
         work.rising[0] = self._packed(self.drive)
         for layer in range(self.top + 1):
@@ -117,7 +118,8 @@ class Passes:
             rising, trail = self.ways[-1].rise(found[self.top - 1])
             found[count + self.top], found[self.top] = self.steps[-1].settle(rising, None)
             found[len(found) - len(trail) :] = trail
-        return kept.solution(self._outside(found[:count]), memory=tuple(found[count:]))
+        known = found[count:] if self.packing is None else [found[0], *found[count:]]
+        return kept.solution(self._outside(found[:count])[0], memory=tuple(known))
 
     def relax_pair(
         self,
@@ -130,8 +132,8 @@ class Passes:
     ) -> Solution | None:
         """Both phases under opposite ``pushes`` of preactivations, from the free equilibrium, with
         the memory of its relaxation; None where they are no mirror images to the tolerance."""
-        count, given, free = self.top + 1, free, self._inside(free)
-        total, trails = self._known(free, memory)
+        count, given = self.top + 1, free
+        free, total, trails = self._known(free, memory)
         work = Work(count)
         work.trails = trails
         known = zip(self.ways, free, trails[1:], strict=False)
@@ -163,7 +165,7 @@ class Passes:
         found = kept.finish(work)
         halves, moves = found[:count], found[count : 2 * count]
         if kept.status is not Status.CONVERGED:
-            return kept.solution(given, shift=self._outside(halves))
+            return kept.solution(given, shift=self._outside(halves)[0])
         middles, drifts = [], []
         for layer in range(count):
             steps = self.steps[layer]
@@ -174,7 +176,8 @@ class Passes:
         ):
             return None
         decided = (*self.decided, *(t for trail in trails for t in trail))
-        return kept.solution(self._outside(middles), shift=self._outside(halves), memory=decided)
+        state, shift = self._outside(middles, halves)
+        return kept.solution(state, shift=shift, memory=decided)
 
     def _inside(self, layers: Sequence[Any]) -> tuple[Any, ...]:
         """Layers as they are kept here."""
@@ -184,26 +187,34 @@ class Passes:
     def _packed(self, first: Tensor) -> Tensor:
         return first if self.packing is None else self.packing.pack(first)
 
-    def _outside(self, layers: Sequence[Tensor]) -> State:
+    def _outside(self, *several: Sequence[Tensor]) -> list[State]:
         """Layers as everybody else knows them."""
-        first, *rest = layers
-        return (first if self.packing is None else self.packing.unpack(first), *rest)
+        first = [layers[0] for layers in several]
+        if self.packing is not None:
+            first = self.packing.unpack(*first)
+        return [(own, *layers[1:]) for own, layers in zip(first, several, strict=True)]
 
-    def _known(self, free: State, memory: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Trail]]:
-        """The preactivations and trails of the free equilibrium, remembered or found again."""
+    def _known(
+        self, free: State, memory: tuple[Tensor, ...]
+    ) -> tuple[tuple[Any, ...], list[Tensor], list[Trail]]:
+        """The free equilibrium as it is kept here, its preactivations and trails, remembered or
+        found again."""
         count, trails = self.top + 1, [0, *(ways.trails for ways in self.ways)]
-        if len(memory) == count + sum(trails):
-            rest = iter(memory[count:])
-            return list(memory[:count]), [tuple(next(rest) for _ in range(n)) for n in trails]
-        work = Work(count)
-        work.state, work.rising[0] = list(free), self._packed(self.drive)
+        packed = self.packing is not None
+        if len(memory) == packed + count + sum(trails):
+            rest = iter(memory)
+            inside = (next(rest), *free[1:]) if packed else tuple(free)
+            total = [next(rest) for _ in range(count)]
+            return inside, total, [tuple(next(rest) for _ in range(n)) for n in trails]
+        work, inside = Work(count), self._inside(free)
+        work.state, work.rising[0] = list(inside), self._packed(self.drive)
         for layer in range(1, count):
             self._rise(work, layer)
         for layer in range(self.top):
             self._fall(work, layer)
         for layer in range(count):
             work.total[layer], _ = self.steps[layer].settle(work.rising[layer], work.falling[layer])
-        return work.total, work.trails
+        return inside, work.total, work.trails
 
     def _further(self, work: Work, last: list[Moved], before: list[Tensor]) -> Tensor:
         """By how much of its last change a free phase is moved on."""
@@ -242,13 +253,24 @@ class Passes:
         return work.around[layer][0].shape[1:] if known is None else known.shape[1:]
 
     def _settle(self, work: Work, layer: int) -> None:
-        found = self.steps[layer].settle(work.rising[layer], work.falling[layer])
+        found = self.steps[layer].settle(
+            work.rising[layer], work.falling[layer], spent=self._spent(work, layer)
+        )
         work.total[layer], work.state[layer] = found
+
+    def _spent(self, work: Work, layer: int) -> bool:
+        """Whether nobody looks again at what has come down to a layer: of the lowest it is all
+        that changes in its preactivation."""
+        return layer == 0 and work.pushes[0] is None and self.ways[0].fresh
 
     def _swing(self, work: Work, layer: int) -> None:
         """What a nudge moves a layer by."""
         found = self.steps[layer].swing(
-            work.around[layer], work.rising[layer], work.falling[layer], work.pushes[layer]
+            work.around[layer],
+            work.rising[layer],
+            work.falling[layer],
+            work.pushes[layer],
+            spent=self._spent(work, layer),
         )
         if found is not None:
             work.total[layer], work.state[layer] = found

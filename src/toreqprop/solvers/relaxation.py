@@ -22,7 +22,7 @@ from toreqprop.energies.dense import DenseEnergy
 from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.recurrent_map import MapEnergy
 from toreqprop.energies.stack import StackEnergy
-from toreqprop.energies.system import PairSystem, System, check_state
+from toreqprop.energies.system import PairSystem, System, check_state, in_order
 from toreqprop.kernels import Kernel, compiled_available, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Pushes, Solution, State, Status
@@ -347,11 +347,12 @@ def unquestioned(
 
 def _change(center: Tensor, before: Tensor, shift: Tensor) -> tuple[float, float]:
     """Norms over the batch: how far the center moved, and the shift."""
-    if compiled_available() and is_plain(center) and shift.is_contiguous():
+    three = [in_order(t.detach()) for t in (center, before, shift)]
+    alike = center.stride() == before.stride() and all(t.is_contiguous() for t in three)
+    if compiled_available() and is_plain(center) and alike:
         from toreqprop.kernels.vectors import distances
 
-        if center.is_contiguous() and before.is_contiguous():
-            return distances(center.numpy(), before.detach().numpy(), shift.numpy())
+        return distances(*(t.numpy() for t in three))
     return float(torch.dist(center, before)), float(torch.linalg.vector_norm(shift))
 
 

@@ -14,6 +14,7 @@ from toreqprop.energies.base import Gradients, Params, Wants
 from toreqprop.energies.couplings.ways import LinearWays, Trail, Ways
 from toreqprop.energies.pairs import Pair, Signal, shift
 from toreqprop.errors import UnsupportedModelError
+from toreqprop.tracing import is_plain
 
 
 class Coupling(ABC):
@@ -179,4 +180,14 @@ def contrast_ends(post: Signal, pre: Signal) -> tuple[Tensor, Tensor]:
         return post, pre
     if not isinstance(pre, Pair):
         return post.shift, pre
-    return torch.cat([post.shift, post.center]), torch.cat([pre.center, pre.shift])
+    return torch.cat([post.shift, post.center]), _joined(pre.center, pre.shift)
+
+
+def _joined(one: Tensor, other: Tensor) -> Tensor:
+    """Both along the batch; where they lie one behind the other in memory, as they are."""
+    if is_plain(one) and is_plain(other) and len(one) and one.stride() == other.stride():
+        end = one.data_ptr() + len(one) * one.stride(0) * one.element_size()
+        whole = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+        if whole and other.data_ptr() == end and one.shape[1:] == other.shape[1:]:
+            return one.as_strided((len(one) + len(other), *one.shape[1:]), one.stride())
+    return torch.cat([one, other])

@@ -40,6 +40,7 @@ from toreqprop.energies.pooling import (
     windows,
 )
 from toreqprop.errors import UnsupportedModelError
+from toreqprop.tracing import is_plain
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,10 @@ class ConvolutionCoupling(Coupling):
 
     def _correlated(self, post: Tensor, pre: Tensor, kernel: Tensor) -> Tensor:
         """``Σ post ⊗ pre`` over samples and pixels, in the shape of the kernel."""
+        if pre.shape[1] == 1 and pre.is_contiguous() and is_plain(pre):
+            # With one channel both orders of memory are this one; torch is to take that of post.
+            high, wide = pre.shape[2:]
+            pre = pre.as_strided(pre.shape, (high * wide, 1, wide, 1))
         return conv2d_weight(
             pre, list(kernel.shape), post, self._stride, self.padding, self.dilation, self.groups
         )

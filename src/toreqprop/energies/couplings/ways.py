@@ -28,6 +28,9 @@ class Ways(ABC):
     trails: int = 0
     """How many tensors a trail has."""
 
+    fresh: bool = False
+    """Whether what `fall` returns is in memory of its own."""
+
     @abstractmethod
     def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
         """``F(pre)`` and its trail."""
@@ -80,6 +83,8 @@ class PlainConvolutionWays(Ways):
     """A convolution whose transpose is a convolution too: of steps ``stride`` that cover the lower
     map exactly, each phase of which is then a group of channels (`phase_kernel`)."""
 
+    fresh = True
+
     def __init__(self, kernel: Tensor, bias: Tensor, stride: int, padding: tuple[int, int]) -> None:
         self.kernel, self.bias = kernel, bias
         self.stride, self.padding = stride, padding
@@ -107,6 +112,8 @@ class PackedConvolutionWays(Ways):
     """A convolution of steps ``stride`` of a map whose phases are groups of channels (`to_phases`):
     plain convolutions both ways, which are faster than strided ones and move no memory about."""
 
+    fresh = True
+
     def __init__(self, back: Tensor, bias: Tensor, stride: int, reach: tuple[int, int]) -> None:
         self.back, self.bias, self.stride, self.reach = back, bias, stride, reach
         there = back.transpose(0, 1).flip(2, 3)
@@ -124,8 +131,16 @@ class PackedConvolutionWays(Ways):
     def pack(self, maps: Tensor) -> Tensor:
         return to_phases(maps, self.stride)
 
-    def unpack(self, phases: Tensor) -> Tensor:
-        return from_phases(phases, self.stride)
+    def unpack(self, *several: Tensor) -> list[Tensor]:
+        """Maps that lie one behind the other."""
+        batch, channels, high, wide = several[0].shape
+        step, own = self.stride, channels // self.stride**2
+        found = several[0].new_empty(len(several), batch, high, step, wide, step * own)
+        for out, phases in zip(found, several, strict=True):
+            rows = phases.permute(0, 2, 3, 1).reshape(batch, high, wide, step, step * own)
+            out.copy_(rows.transpose(2, 3))
+        maps = found.reshape(len(several), batch, high * step, wide * step, own)
+        return list(maps.permute(0, 1, 4, 2, 3))
 
 
 class MaxWays(Ways):
@@ -178,7 +193,7 @@ class ChainWays(Ways):
 
     def __init__(self, parts: Sequence[Ways], shapes: Sequence[tuple[int, ...]]) -> None:
         self.parts, self.shapes = tuple(parts), tuple(shapes)
-        self.trails = sum(part.trails for part in parts)
+        self.trails, self.fresh = sum(part.trails for part in parts), self.parts[0].fresh
 
     def _own(self, trail: Trail) -> list[Trail]:
         found, at = [], 0
@@ -226,6 +241,7 @@ class MaxConvolutionWays(Ways):
         self, chain: ChainWays, kernel: Tensor, padding: tuple[int, int], size: int
     ) -> None:
         self.chain, self.kernel, self.padding, self.size = chain, kernel, padding, size
+        self.fresh = chain.fresh
         self.compiled = compiled_available() and is_plain(kernel) and _in_pixels(kernel)
 
     def rise(self, pre: Tensor) -> tuple[Tensor, Trail]:
