@@ -88,7 +88,7 @@ ROWS = (
         for norm in (0.9, 0.95, 0.97)
         for width, tol in ((128, 5e-3), (256, 5e-3), (1024, 3e-3))
     ),
-    Network("looped", 64, 4096, tol=5e-3),
+    Network("looped", 64, 4096, tol=3e-3),
     Network("layered", 64, 256, 2, tol=3e-2),
     Network("layered", 64, 256, 2, feedback=0.1, tol=0.1),
     Network("layered", 64, 256, 2, feedback=0.1, norm=_loud(2), tol=5e-2),
