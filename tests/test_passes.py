@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
@@ -11,11 +12,13 @@ import toreqprop as teq
 from toreqprop.energies import (
     Activation,
     AveragePooling,
+    ConvolutionCoupling,
     HardSigmoid,
     Logistic,
     MaxPooling,
     Pooling,
     Sigmoid,
+    StackEnergy,
     System,
     Tanh,
     TightConvolutionBall,
@@ -33,6 +36,7 @@ from toreqprop.energies.pairs import Pair
 from toreqprop.solvers import GaussSeidel
 from toreqprop.solvers.pass_steps import Moved, steps_of
 from toreqprop.solvers.passes import Passes
+from toreqprop.solvers.relaxation import relax
 
 POOLINGS = {"average": AveragePooling(), "max": MaxPooling()}
 
@@ -329,3 +333,42 @@ def test_what_a_free_phase_returns_is_below_its_tolerance(
         for found, own in zip(image, state, strict=True):
             gap = (found - own).flatten(1).norm(dim=1) / found.flatten(1).norm(dim=1)
             assert float(gap.max()) < model.tol
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_layers_in_any_order_of_memory_settle_the_same(batch: int) -> None:
+    """A sequence whose channels lie next to each other, as after a transposition: what is found
+    has to be written where it is looked for."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv1d(3, 16, 3, padding=1), nn.Tanh(), nn.Conv1d(16, 16, 3, padding=1), nn.Tanh(),
+        nn.Flatten(), nn.Linear(12 * 16, 4),
+    )  # fmt: skip
+    model = teq.ConvertedNetwork(
+        net, feedback=0.3, tol=1e-10, max_steps=200, gradient=teq.CenteredEP(1e-6)
+    ).double()
+    x = torch.randn(batch, 12, 3).double().transpose(1, 2)
+    found = []
+    for given, kernel in ((x, "auto"), (x.contiguous(), "auto"), (x, "torch")):
+        model.kernel = kernel  # type: ignore[assignment]
+        loss = model(given).square().sum()
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
+
+
+def test_an_average_that_is_not_folded_into_its_kernel_settles() -> None:
+    torch.manual_seed(0)
+    couplings = ConvolutionCoupling(1), ConvolutionCoupling(1, AveragePooling(2), 2)
+    field = StackEnergy(couplings, Tanh(), 0.3)
+    params = tuple(
+        0.1 * torch.randn(shape).double() for shape in ((3, 2, 3, 3), (3,), (4, 3, 3, 3), (4,))
+    )
+    system = System.bind(field, torch.randn(2, 2, 8, 8).double(), params)
+    states = [
+        relax(system, GaussSeidel(order=order, tol=1e-12)).state  # type: ignore[arg-type]
+        for order in ("parity", "symmetric")
+    ]
+    for one, two in zip(*states, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-10)

@@ -60,7 +60,7 @@ def _autocorrelation(kernel: Tensor) -> Tensor:
         every = turned @ flat
     every = every.reshape(high, wide, below, high, wide, below)
     found = kernel.new_zeros(below, 2 * high - 1, 2 * wide - 1, below)
-    if compiled_available() and is_plain(found):
+    if compiled_available() and is_plain(every):
         from toreqprop.kernels.lanczos import by_distance
 
         by_distance(every.numpy(), found.numpy())

@@ -167,7 +167,7 @@ def _more(layer: nn.Module) -> bool:
 
 def hooks_of(module: nn.Module) -> tuple[Any, ...]:
     """The tables of those who wait for a call of the module itself."""
-    return tuple([module.__dict__[name] for name in HOOKS])
+    return tuple([getattr(module, name) for name in HOOKS])
 
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -121,7 +121,7 @@ class Ties:
         # Somebody may put new tables in their places.
         asked: list[tuple[nn.Module, tuple[str, ...]]] = [(layer, HOOKS[:1]) for layer in layers]
         asked += [(m, HOOKS) for m in (*given.balls, *watched[len(layers) :])]
-        named += [(m.__dict__, name, m.__dict__[name]) for m, names in asked for name in names]
+        named += [(m.__dict__, name, m.__dict__.get(name)) for m, names in asked for name in names]
         self._empty, self._tables = tuple(hooks), tuple([(t, len(t)) for t in tables])
         named += [(table, name, what) for table in tables for name, what in table.items()]
         self._named = tuple(named)

@@ -140,6 +140,7 @@ class CompiledSteps(Steps):
     def settle(
         self, below: Tensor, above: Tensor | None, *, spent: bool = False
     ) -> tuple[Tensor, Tensor]:
+        below = _tidy(below)
         if above is None:
             total = below
         else:
@@ -165,7 +166,7 @@ class CompiledSteps(Steps):
         given = [(below, 1.0), (above, self.strength), (push, -1.0)]
         if all(part is None for part, _ in given):
             return None
-        state = known[0]
+        state = _tidy(known[0])
         half = torch.empty_like(state)
         total = above if above is not None and spent and _alike(above, state) else None
         total = torch.empty_like(state) if total is None else total
@@ -176,8 +177,9 @@ class CompiledSteps(Steps):
         return total, half
 
     def middle(self, known: tuple[Tensor, ...], total: Tensor, half: Tensor) -> Tensor:
-        found = torch.empty_like(known[0])
-        state, moved, apart, out = _flat(known[0], total, half, found)
+        center = _tidy(known[0])
+        found = torch.empty_like(center)
+        state, moved, apart, out = _flat(center, total, half, found)
         self.loops.middle(state, moved, apart, self.form, out)
         return found
 
@@ -197,6 +199,7 @@ class CompiledSteps(Steps):
     def go_on(
         self, new: Tensor, old: Tensor, share: Tensor, *, spent: bool = False
     ) -> tuple[Tensor, Tensor]:
+        new = _tidy(new)
         total, state = new if spent else torch.empty_like(new), torch.empty_like(new)
         rows = _flat(new, old, total, state)
         self.loops.go_on(*rows[:2], share.numpy(), self.form, *rows[2:])
@@ -210,6 +213,7 @@ class CompiledSteps(Steps):
     def mix(
         self, new: Tensor, old: Tensor, one: Tensor, other: Tensor, *, spent: bool = False
     ) -> Tensor:
+        new = _tidy(new)
         found = new if spent else torch.empty_like(new)
         a, b, out = _flat(new, old, found)
         self.loops.mix(a, b, one.numpy(), other.numpy(), out)
@@ -262,16 +266,45 @@ def _flat(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether one can take the place of the other."""
-    return one.dtype == other.dtype and one.stride() == other.stride()
+    return one.dtype == other.dtype and _same_order(one, other)
+
+
+def _same_order(one: Tensor, other: Tensor) -> bool:
+    """Whether numbers follow each other in the same order: what a dimension of one says of it is
+    nothing."""
+    if one.stride() == other.stride():
+        return True
+    both = zip(one.stride(), other.stride(), one.shape, strict=True)
+    return all(a == b for a, b, count in both if count > 1)
 
 
 def _in_memory_of(first: Tensor, other: Tensor) -> Tensor:
     """The second tensor in the order of memory of the first."""
-    return other if other.stride() == first.stride() else torch.empty_like(first).copy_(other)
+    return other if _same_order(first, other) else torch.empty_like(first).copy_(other)
+
+
+def _tidy(layer: Tensor) -> Tensor:
+    """The layer, or a copy of it, in an order that what is written to rows can have too."""
+    return layer if _in_rows(layer) else layer.contiguous()
+
+
+def _in_rows(layer: Tensor) -> bool:
+    """Whether samples follow each other in memory without a gap, their numbers in any order."""
+    if layer.is_contiguous() or layer.is_contiguous(memory_format=torch.channels_last):
+        return True
+    count, numbers = len(layer), 1
+    own = zip(layer.stride()[1:], layer.shape[1:], strict=True)
+    for stride, size in sorted(each for each in own if each[1] > 1):
+        if stride != numbers:
+            return False
+        numbers *= size
+    return count == 1 or layer.stride(0) == numbers
 
 
 def _rows(layer: Tensor) -> Any:
-    if layer.is_contiguous() or layer.is_contiguous(memory_format=torch.channels_last):
-        rows, whole = layer.shape[0], layer.stride(0)
-        return layer.as_strided((rows, whole), (whole, 1)).numpy()  # in one call
-    return in_order(layer).reshape(len(layer), -1).numpy()
+    """As rows of NumPy: the layer's own memory where it is `_in_rows`, and else a copy."""
+    if not _in_rows(layer):
+        return in_order(layer).reshape(len(layer), -1).numpy()
+    count = len(layer)
+    whole = layer.numel() // count if count else 0
+    return layer.as_strided((count, whole), (whole, 1)).numpy()  # in one call

@@ -185,7 +185,8 @@ def contrast_ends(post: Signal, pre: Signal) -> tuple[Tensor, Tensor]:
 
 def _joined(one: Tensor, other: Tensor) -> Tensor:
     """Both along the batch; where they lie one behind the other in memory, as they are."""
-    if is_plain(one) and is_plain(other) and len(one) and one.stride() == other.stride():
+    alike = is_plain(one) and is_plain(other) and one.is_neg() == other.is_neg()
+    if alike and len(one) and one.stride() == other.stride():
         end = one.data_ptr() + len(one) * one.stride(0) * one.element_size()
         whole = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
         if whole and other.data_ptr() == end and one.shape[1:] == other.shape[1:]:

@@ -104,7 +104,9 @@ class ConvolutionCoupling(Coupling):
         if self._phased(prepared[0], below):
             kernel, bias = prepared
             return PlainConvolutionWays(kernel, bias, self._stride[0], _both(self.padding))
-        return LinearWays(self, prepared) if self.linear else None
+        if self.pooling is not None and not self._folds:
+            return None
+        return LinearWays(self, prepared)
 
     @property
     def _steps_by_one(self) -> bool:

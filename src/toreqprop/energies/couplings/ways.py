@@ -338,7 +338,7 @@ def phase_kernel(
     """
     places, reach = _taps(tuple(kernel.shape[2:]), stride, padding)
     own = F.pad(kernel.permute(2, 3, 1, 0).flatten(0, 1), (0, 0, 0, 0, 0, 1))
-    found = own.index_select(0, places.to(kernel.device))
+    found = own.index_select(0, torch.tensor(places, device=kernel.device))
     phases, taps = stride**2, tuple(2 * far + 1 for far in reach)
     found = found.unflatten(0, (phases, *taps)).movedim(3, 1).flatten(0, 1)  # to, y, x, from
     return found.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last), reach
@@ -370,7 +370,7 @@ def to_phases(maps: Tensor, stride: int) -> Tensor:
 @cache
 def _taps(
     sides: tuple[int, ...], stride: int, padding: tuple[int, int]
-) -> tuple[Tensor, tuple[int, int]]:
+) -> tuple[list[int], tuple[int, int]]:
     """Which entries of a kernel those of each phase are, counted through its rows, with a zero
     behind the last, and how far they reach to each side."""
     along, reach = [], []
@@ -386,4 +386,4 @@ def _taps(
         for y in rows
         for x in columns
     ]
-    return torch.tensor(places), (reach[0], reach[1])
+    return places, (reach[0], reach[1])
