@@ -121,6 +121,11 @@ def speed_page() -> str:
         "",
         "![Peak memory](memory.svg)",
         "",
+        "Of the networks that are timed above: how far the resident set rises in a step, and that "
+        "over what others need:",
+        "",
+        *speed.memory_rows_table(),
+        "",
         *benchmark.conditions(),
         "",
     ]

@@ -11,25 +11,32 @@ def _speed_rows(rows: list[Report]) -> list[str]:
     first, *names = dict.fromkeys(t["name"] for r in rows for t in r["timings"])
     names = [name for name in names if not name.startswith(first)]
     size = names[0]
-    heads = [size, f"{size}, as it runs", *names[1:]]
-    lines = [
-        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
-        + " | ".join(heads)
-        + " |",
-        "|---|---|---|---|---|---|" + "---|" * len(heads),
-    ]
+    lines = _heads([size, f"{size}, as it runs", *names[1:]])
     for row in rows:
-        network = row["network"]
         timed = {t["name"]: t for t in row["timings"]}
         ratios = [_ratio(timed[name]) if name in timed else "–" for name in names]
         ratios.insert(1, f"{timed[size]['cpu_ratio']:.2f}")
-        steps = " + ".join(f"{v:.1f}" for v in row["steps"].values())
-        lines.append(
-            f"| {row['label']} | {network['batch']}, {network['inputs']} "
-            f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f}"
-            f"{'' if row['certified'] else ', refused'} | " + " | ".join(ratios) + " |"
-        )
+        lines.append(_bought_with(row) + " | ".join(ratios) + " |")
     return lines
+
+
+def _heads(figures: list[str]) -> list[str]:
+    return [
+        "| network | batch, inputs | feedback | norm | steps | worst cosine | "
+        + " | ".join(figures)
+        + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(figures),
+    ]
+
+
+def _bought_with(row: Report) -> str:
+    """The beginning of a row: in which regime its figures were measured."""
+    network, steps = row["network"], " + ".join(f"{v:.1f}" for v in row["steps"].values())
+    return (
+        f"| {row['label']} | {network['batch']}, {network['inputs']} "
+        f"| {network['feedback']:g} | {row['norm']:.3f} | {steps} | {row['cosine']:.4f}"
+        f"{'' if row['certified'] else ', refused'} | "
+    )
 
 
 def _ratio(timing: Report) -> str:
@@ -172,6 +179,18 @@ def memory_table() -> list[str]:
     return lines
 
 
+def memory_rows_table() -> list[str]:
+    """Peak memory of a training step of the networks that are timed, over that of others."""
+    rows = load("memory.json")["rows"]
+    ours, *names = dict.fromkeys(p["name"] for row in rows for p in row["peaks"])
+    lines = _heads(["a step's MB", *names])
+    for row in rows:
+        peaks = {p["name"]: p["peak_mb"] for p in row["peaks"]}
+        over = [f"{peaks[ours] / peaks[n]:.2f}" if n in peaks else "–" for n in names]
+        lines.append(_bought_with(row) + " | ".join([f"{peaks[ours]:.1f}", *over]) + " |")
+    return lines
+
+
 BLOCKS = {
     "speed": speed_table,
     "speed-overview": speed_overview_table,
@@ -179,4 +198,5 @@ BLOCKS = {
     "speed-training": speed_training_table,
     "speed-parallel": speed_parallel_table,
     "memory": memory_table,
+    "memory-rows": memory_rows_table,
 }

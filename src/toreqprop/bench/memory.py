@@ -1,4 +1,5 @@
-"""Peak memory of one training step against relaxation steps and against size, by three methods."""
+"""Peak memory of one training step: against relaxation steps and against size by three methods, and
+of the networks of `toreqprop speed` beside what these are held against."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from toreqprop.bench import memory_rows
 from toreqprop.bench.memory_probe import INPUTS, peaks
 from toreqprop.evidence import Measurement
 
@@ -14,7 +16,7 @@ HIDDEN = (128, 256, 512, 1024, 2048)
 METHODS = {"TorEqProp": "EP", "unrolled": "unrolled", "backprop": "backprop"}
 """What figures call a method, and what the probe calls it."""
 
-BATCH = 1024
+BATCH, SEED = 1024, 42
 HIDDEN_OF_STEPS, STEPS_OF_HIDDEN = 512, 30
 
 
@@ -30,10 +32,12 @@ class Point:
 
 @dataclass(frozen=True)
 class MemoryCurves:
-    """Against relaxation steps (hidden size fixed) and against hidden size (steps fixed)."""
+    """Against relaxation steps (hidden size fixed) and against hidden size (steps fixed); and the
+    ``rows`` as `memory_rows` measures them."""
 
     against_steps: tuple[Point, ...]
     against_hidden: tuple[Point, ...]
+    rows: tuple[dict[str, Any], ...]
 
     def growth(self, method: str) -> float:
         """Peak at the most steps over peak at the fewest."""
@@ -66,10 +70,11 @@ def point(method: str, steps: int, hidden: int) -> dict[str, Any]:
 
 
 def measurements() -> list[Measurement]:
-    """All points as jobs, those of each curve in their order; a point of both is one job."""
+    """All points as jobs, those of each curve in their order, a point of both as one job; then all
+    rows."""
     wanted = [(m, n, HIDDEN_OF_STEPS) for m in METHODS for n in STEPS]
     wanted += [(m, STEPS_OF_HIDDEN, n) for m in METHODS for n in HIDDEN]
-    return [
+    points = [
         Measurement(
             "memory",
             f"{method}, {steps} steps, {hidden} hidden",
@@ -79,11 +84,22 @@ def measurements() -> list[Measurement]:
         )
         for method, steps, hidden in dict.fromkeys(wanted)
     ]
+    rows = [
+        Measurement(
+            "memory",
+            f"row {number}, {dict(network)['kind']}, {dict(network)['width']} wide",
+            f"{memory_rows.__name__}:row",
+            (("network", network), ("seed", SEED)),
+            weight=dict(network)["width"],
+        )
+        for number, network in enumerate(memory_rows.wanted())
+    ]
+    return [*points, *rows]
 
 
 def assembled(found: list[dict[str, Any]]) -> MemoryCurves:
-    """Both curves from finished points."""
-    points = [Point(**each) for each in found]
+    """Curves and rows from finished measurements."""
+    points = [Point(**each) for each in found if "network" not in each]
     return MemoryCurves(
         tuple(p for p in points if p.hidden == HIDDEN_OF_STEPS),
         tuple(
@@ -92,7 +108,17 @@ def assembled(found: list[dict[str, Any]]) -> MemoryCurves:
                 key=lambda p: (list(METHODS).index(p.method), p.hidden),
             )
         ),
+        tuple(each for each in found if "network" in each),
     )
+
+
+def read(report: dict[str, Any]) -> MemoryCurves:
+    """Curves and rows from their plain data."""
+    steps, hidden = (tuple(Point(**point) for point in report[name]) for name in _CURVES)
+    return MemoryCurves(steps, hidden, tuple(report["rows"]))
+
+
+_CURVES = ("against_steps", "against_hidden")
 
 
 def draw(curves: MemoryCurves, folder: Path) -> list[Path]:

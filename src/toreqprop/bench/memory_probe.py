@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,33 @@ def peaks(
     Raises:
         UnsupportedModelError: not on Linux, the only system that lets a process reset its mark.
     """
-    if not sys.platform.startswith("linux"):
-        raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
     if batch is None:
         batch = LAYERED_BATCH if method in LAYERED else BATCH
-    command = [sys.executable, "-m", __name__, method, str(hidden), str(batch), *map(str, steps)]
+    return tuple(fresh_process(__name__, method, str(hidden), str(batch), *map(str, steps)))
+
+
+def fresh_process(module: str, *words: str) -> Any:
+    """What a module prints last when it is run for itself, as plain data.
+
+    Raises:
+        UnsupportedModelError: not on Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedModelError("Peak memory is measured through /proc: run this on Linux.")
     # Every tensor of some size gets pages of its own, which leave with it.
     settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=settings)
-    return tuple(json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def peak_of(step: Callable[[], None]) -> float:
+    """How many megabytes more than before it the resident set had at most."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = process_status("VmRSS")
+    step()
+    return (process_status("VmHWM") - before) / 1024
 
 
 def measure(method: str, hidden: int, batch: int, steps: tuple[int, ...]) -> list[float]:
@@ -64,12 +83,7 @@ def measure(method: str, hidden: int, batch: int, steps: tuple[int, ...]) -> lis
     trainers[2](x, y)
     found = []
     for count in steps:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-        before = process_status("VmRSS")
-        trainers[count](x, y)
-        found.append((process_status("VmHWM") - before) / 1024)
-        del trainers[count]
+        found.append(peak_of(partial(trainers.pop(count), x, y)))
     return found
 
 

@@ -135,13 +135,10 @@ def measure(
 def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
     built = build(network, setup.seed)
     ours = Contender.of(OURS, built.model(), setup.rate)
-    model = ours.model
-    if not isinstance(model, EquilibriumModel):
-        raise AssertionError("ours is an equilibrium network")
     for _ in range(setup.warmup):
         ours.look(*built.draw())
         on_round()
-    contenders = [ours, *_others(setup, network, built, ours.mean_steps()["free"])]
+    contenders = [ours, *others(network, built, ours.mean_steps()["free"], setup.rate)]
     for _ in range(2):  # the first compiles and fills caches
         started = time.perf_counter()
         for contender in contenders:
@@ -152,41 +149,47 @@ def _row(setup: Setup, network: Network, on_round: Callable[[], None]) -> Row:
     turn = setup.turn if once < _SLOW else 1
     rounds = max(min(setup.rounds, int(setup.seconds / (once * (1 + turn)))), _LEAST)
     train_in_turn(contenders, built.draw, rounds, turn, on_round)
-    x, y = (t[:_CERTIFIED] for t in built.draw())
-    found = certify(model, x, y, loss=cross_entropy)
-    norms = true_norms(model)
+    timings = tuple(_timing(c, contenders, turn) for c in contenders)
     return Row(
-        network,
-        network.label,
-        max(norm for norm, _ in norms),
-        min(reach for _, reach in norms),
-        ours.mean_steps(),
-        max(ours.residuals.values()),
-        found.min_cosine,
-        found.ok,
-        rounds,
-        turn,
-        tuple(_timing(c, contenders, turn) for c in contenders),
+        network, **bought_with(ours, network, built), rounds=rounds, turn=turn, timings=timings
     )
 
 
-def _others(setup: Setup, network: Network, built: Built, steps: float) -> list[Contender]:
-    """All that the network is held against."""
+def bought_with(ours: Contender, network: Network, built: Built) -> dict[str, Any]:
+    """In which regime the equilibrium network is: norms, steps and certificate at its weights."""
+    model = ours.model
+    if not isinstance(model, EquilibriumModel):
+        raise AssertionError("ours is an equilibrium network")
+    x, y = (t[:_CERTIFIED] for t in built.draw())
+    found, norms = certify(model, x, y, loss=cross_entropy), true_norms(model)
+    return {
+        "label": network.label,
+        "norm": max(norm for norm, _ in norms),
+        "reach": min(reach for _, reach in norms),
+        "steps": ours.mean_steps(),
+        "residual": max(ours.residuals.values()),
+        "cosine": found.min_cosine,
+        "certified": found.ok,
+    }
+
+
+def others(network: Network, built: Built, steps: float, rate: float) -> list[Contender]:
+    """All that the network is held against; ``steps`` are those of its free phase."""
     found = []
     if has_wide_products():
-        ours = Contender.of(SAME_PRODUCTS, built.model(), setup.rate, within=pytorch_products)
+        ours = Contender.of(SAME_PRODUCTS, built.model(), rate, within=pytorch_products)
         found.append(ours)
     for name, make in ((SIZE, built.same_size), (DEPTH, built.same_depth)):
         if make is not None:
-            found.append(Contender.of(name, make(), setup.rate))
-            found.append(Contender.of(name + FUSED, make(), setup.rate, fused=True))
+            found.append(Contender.of(name, make(), rate))
+            found.append(Contender.of(name + FUSED, make(), rate, fused=True))
     unrolled = built.model()
     unrolled.gradient = UnrolledGradient(steps=math.ceil(steps))
     unrolled.on_failure = "ignore"  # it stops where it was told to, converged or not
-    found.append(Contender.of(UNROLLED, unrolled, setup.rate))
+    found.append(Contender.of(UNROLLED, unrolled, rate))
     for method in METHODS if deq_available() else ():
         deep = DeepEquilibrium(built.model(), method, network.tol)
-        found.append(Contender.of(f"torchdeq {method}", deep, setup.rate))
+        found.append(Contender.of(f"torchdeq {method}", deep, rate))
     return found
 
 

@@ -1,10 +1,11 @@
-"""``toreqprop memory``: what a training step needs, against relaxation steps and size."""
+"""``toreqprop memory``: what a training step needs, against steps and size, and next to others."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +17,10 @@ def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements.")] = False,
 ) -> None:
     """Measure the peak memory of one training step: TorEqProp, unrolled, backpropagation.
+
+    First against relaxation steps and hidden size; then of the networks of `toreqprop speed`, with
+    their true norms, steps and worst cosines, next to plain networks of the same parameter count
+    and of the same depth, the same network unrolled and torchdeq where it is installed.
 
     Writes memory.json, memory.svg and memory.png.
 
@@ -38,12 +43,7 @@ def memory(
             path=path,
             listener=display,
         )
-    curves = bench.MemoryCurves(
-        *(
-            tuple(bench.Point(**point) for point in plain[name])
-            for name in ("against_steps", "against_hidden")
-        )
-    )
+    curves = bench.read(plain)
     paths = bench.draw(curves, output)
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
@@ -67,4 +67,29 @@ def memory(
             f"{bench.STEPS[0]} to {bench.STEPS[-1]} steps",
             highlight=False,
         )
+    console.print(_rows(curves.rows))
     console.print("wrote " + ", ".join(str(p) for p in [path, *paths]), highlight=False)
+
+
+def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+    shown = Table(
+        "network", "against", "its step", "TorEqProp's over it",
+        title="Peak memory of a training step, above what was there before it",
+        caption="norm: of the largest coupling; steps: free + nudged; cosine: the worst tensor's",
+    )  # fmt: skip
+    for row in rows:
+        network, (ours, *others) = row["network"], row["peaks"]
+        said = [
+            row["label"],
+            f"{network['batch']} samples, {network['inputs']} inputs, {ours['peak_mb']:.1f} MB",
+            f"norm {row['norm']:.3f}, feedback {network['feedback']:g}",
+            "steps " + " + ".join(f"{v:.1f}" for v in row["steps"].values()),
+            f"cosine {row['cosine']:.4f}" + ("" if row["certified"] else ", not certified"),
+        ]
+        for place, each in enumerate(others):
+            shown.add_row(
+                said[place] if place < len(said) else "", each["name"],
+                f"{each['peak_mb']:.1f} MB", f"{ours['peak_mb'] / each['peak_mb']:.2f}",
+                end_section=place == len(others) - 1,
+            )  # fmt: skip
+    return shown
