@@ -6,11 +6,13 @@ import copy
 import pickle
 from collections import OrderedDict
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 import toreqprop as teq
 from toreqprop.kernels import compiled_available
@@ -317,3 +319,101 @@ def test_couplings_that_are_alike_in_all_directions(width: int) -> None:
     F.cross_entropy(model(x), y).backward()
     assert seen == [1, 1]
     assert teq.certify(model, x, y).ok
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+@pytest.mark.parametrize("bias", [5, 3])
+def test_a_readout_that_does_not_fit_is_refused(case: str, bias: int) -> None:
+    """By torch, whose products check shapes; compiled code would read and write beyond."""
+    model, (x, _) = network(case, torch.float32), batch(torch.float32)
+    top = model.readout.in_features  # type: ignore[union-attr, operator]
+    model.readout = torch.nn.Linear(top - 4 if bias == 5 else top, 5)  # type: ignore[operator]
+    model.readout.bias = torch.nn.Parameter(torch.zeros(bias))
+    with pytest.raises(RuntimeError):
+        model(x)
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_a_first_layer_that_was_replaced_is_refused(case: str) -> None:
+    model, (x, _) = network(case, torch.float32), batch(torch.float32)
+    if case == "looped":
+        model.input = torch.nn.Linear(20, 16)
+    else:
+        model.layers[0] = torch.nn.Linear(20, 16)  # type: ignore[operator]
+    with pytest.raises((RuntimeError, teq.errors.InvalidInputError)):
+        model.equilibrium(x)
+
+
+class Labelled(Tensor):
+    """Numbers with something beside them."""
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_inputs_that_are_not_plain_rows_take_the_general_path(case: str) -> None:
+    model, (x, _) = network(case, torch.float32), batch(torch.float32)
+    expected = model(x)
+    for other in (x.as_subclass(Labelled), torch._neg_view(-x)):
+        assert not taken(model, other)
+        assert torch.allclose(model(other).as_subclass(Tensor), expected, atol=1e-3)
+    zeros = torch._efficientzerotensor(tuple(x.shape))
+    assert torch.allclose(model(zeros), model(torch.zeros_like(x)), atol=1e-3)
+    model.zero_grad()
+    model(x).backward(torch._efficientzerotensor(tuple(expected.shape)))
+    assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    assert counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_what_is_saved_may_come_back_elsewhere(case: str) -> None:
+    """Somebody keeps saved tensors in a pool: they are views at an offset then."""
+
+    def pooled(tensor: Tensor) -> Tensor:
+        pool = torch.full((tensor.numel() + 7,), 1e3, dtype=tensor.dtype)
+        view = pool[7:].view(tensor.shape)
+        view.copy_(tensor.detach())
+        return view
+
+    model, (x, y) = network(case, torch.float64), batch(torch.float64)
+    model.tol = 1e-10
+    expected = gradients(model, F.cross_entropy(model(x), y))
+    with torch.autograd.graph.saved_tensors_hooks(pooled, lambda tensor: tensor):
+        loss = F.cross_entropy(model(x), y)
+    for one, two in zip(gradients(model, loss), expected, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["two layers", "looped"])
+def test_hooks_of_all_modules_and_methods_of_one_model_are_called(case: str) -> None:
+    model, (x, _) = network(case, torch.float32), batch(torch.float32)
+    expected = model(x)
+
+    def doubled(module: torch.nn.Module, given: Any, output: Any) -> Any:
+        return 2 * output if module is model.readout else None
+
+    handle = torch.nn.modules.module.register_module_forward_hook(doubled)
+    assert torch.allclose(model(x), 2 * expected, atol=1e-2)  # it begins elsewhere
+    handle.remove()
+    assert torch.equal(model(x), expected)
+    for name in ("readout_from", "field_input", "check_input"):
+        own = mock.Mock(wraps=getattr(model, name))
+        setattr(model, name, own)
+        model(x)
+        assert own.called, name
+        delattr(model, name)
+
+
+def test_a_sample_thrown_far_off_comes_back() -> None:
+    """Through a layer of one neuron, energy along the last passes may say go far, where there is
+    nothing: a sample whose residual doubles goes on from its image."""
+    failed = 0
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = teq.HopfieldMLP(
+            [17, 1, 33, 64, 17, 10], feedback=0.5, spectral_norm=False, tol=1e-4,
+            on_failure="ignore",
+        )  # fmt: skip
+        found = model.equilibrium(torch.randn(100, 17))
+        failed += found.status is not teq.Status.CONVERGED
+    assert failed == 0

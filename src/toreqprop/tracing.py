@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
+from torch.nn.modules import module
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -72,6 +73,17 @@ def is_watched() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )
+
+
+def has_global_hooks() -> bool:
+    """Whether somebody waits for a call of any module."""
+    return any(_GLOBAL_HOOKS)
+
+
+_GLOBAL_HOOKS = tuple(
+    getattr(module, f"_global_{name}_hooks")
+    for name in ("forward", "forward_pre", "backward", "backward_pre")
+)
 
 
 def has_memory(tensor: Tensor) -> bool:

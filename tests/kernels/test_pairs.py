@@ -114,3 +114,16 @@ def test_a_masked_position_gets_no_share_at_all() -> None:
     shares = pairs.softmax(torch.tensor([[0.0, 1.0, -torch.inf, -200.0]]))
     assert shares is not None
     assert (shares[0, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("logits", [[[0.3]], [[0.0, -300.0, -torch.inf]], [[40.0, 0.0, 3.0]]])
+def test_a_share_that_is_all_there_is_does_not_move(logits: list[list[float]]) -> None:
+    """Not even by a rounding, which certificates of attention to one token would be refused for."""
+    given = torch.tensor(logits)
+    move = 1e-3 * torch.linspace(1.0, 2.0, given.shape[1]).expand_as(given).contiguous()
+    found = pairs.softmax_pair(given, move)
+    assert found is not None
+    up, down = ((given + s * move).double().softmax(-1) for s in (1, -1))
+    assert torch.allclose(found[0].double(), (up + down) / 2, rtol=1e-5, atol=1e-12)
+    # The rounding of a move is 1e-10; what is left of a share is less than 1e-15.
+    assert float((found[1].double() - (up - down) / 2).abs().max()) < 1e-14

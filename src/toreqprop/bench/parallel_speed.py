@@ -107,7 +107,9 @@ def step_time(arm: str, width: int, rank: int, processes: int, rounds: int, meet
     if processes > 1:
         where: dict[str, Any] = {"init_method": f"file://{meeting}", "rank": rank}
         distributed.init_process_group("gloo", world_size=processes, **where)
-        model = nn.parallel.DistributedDataParallel(model)
+        # A ball's vectors follow from the weights, which are the same everywhere once the first
+        # ones are: nothing has to be sent before a forward pass.
+        model = nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     times = []
     for _ in range(rounds + rounds // 5):

@@ -94,6 +94,14 @@ def _build(name: str | None) -> Kernel | None:
     return NumbaKernel()
 
 
+@cache
+def conjugate_kernel() -> Kernel:
+    """The compiled kernel that settles by conjugate gradients; needs Numba."""
+    from toreqprop.kernels.compiled import NumbaKernel
+
+    return NumbaKernel(conjugate=True)
+
+
 __all__ = [
     "KERNELS",
     "Kernel",
@@ -101,6 +109,7 @@ __all__ = [
     "compiled_balls",
     "compiled_hebbian",
     "compiled_loops",
+    "conjugate_kernel",
     "get_kernel",
     "has_wide_products",
     "pytorch_products",

@@ -202,6 +202,10 @@ def _inside(row):  # type: ignore[no-untyped-def]
         row[j] = -edge if row[j] < -edge else row[j]
 
 
+GROWN = 4
+"""So often in turn, or twofold at once, a residual may grow before a pass is taken as it is."""
+
+
 @helper
 def advance(  # type: ignore[no-untyped-def]
     images, products, slot, memory, state, up, falling, heat, bounds, constants, final, rows,
@@ -212,8 +216,8 @@ def advance(  # type: ignore[no-untyped-def]
     The residual of a sample is its largest change in a layer. With ``memory`` the next start, and
     what a sample that has converged ends with, is `_downhill` of the image. Columns of ``ledger``:
     the sample's place among all, its residual, the layer it is of, how many passes it knows, none
-    after its residual has doubled, and that residual. Returns how many samples go on, and whether
-    all is finite.
+    after its residual has grown, and that residual; in the end how often it grew in turn. Returns
+    how many samples go on, and whether all is finite.
     """
     tol, rounding, floor = constants[0], constants[1], constants[2]
     layers = bounds.shape[0] - 1
@@ -245,14 +249,20 @@ def advance(  # type: ignore[no-untyped-def]
         remaining += not done[i]
         near, known = False, products[slot, i]
         if memory and layers > 1:
-            if not change <= 2 * own[4] and own[4] > 0:
-                own[3] = 0
+            own[5] = own[5] + 1 if change > own[4] > 0 else 0
+            worse = own[5] == GROWN or (not change <= 2 * own[4] and own[4] > 0)
+            if worse:
+                own[3], own[5] = 0, 0
             own[4] = change
             own[3] = min(own[3] + 1, 2)
             near = _downhill(
                 images, products, slot, i, state, up, falling, int(own[3]), heat, bounds,
                 parts, work, factors,
             )  # fmt: skip
+            if worse or not (near or change <= 1):
+                # Far from an equilibrium energy says little of where it is: on from the image.
+                factors[:] = 0
+                own[3] = 0
         if done[i] and not near:
             keep(image, bounds, int(own[0]), places)
             continue

@@ -129,7 +129,7 @@ def relax(  # type: ignore[no-untyped-def]
     space = np.empty((4, batch, total), drive.dtype)
     state, up, down, falling = space[0], space[1], space[2], space[3]
     bias = _biases(biases, bounds, drive)
-    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
+    ledger, done = np.zeros((batch, 6)), np.zeros(batch, np.bool_)
     heat = _temperatures(top, feedback)
     for i in range(batch):
         ledger[i, 0] = i
@@ -236,7 +236,7 @@ def relax_pair(  # type: ignore[no-untyped-def]
                 for j in range(given.shape[0]):
                     push[i, a + j] = share * given[j]
     image, heat = center, _temperatures(top, feedback)
-    ledger, done = np.zeros((batch, 5)), np.zeros(batch, np.bool_)
+    ledger, done = np.zeros((batch, 6)), np.zeros(batch, np.bool_)
     slots, turn, past = 1 + memory, 0, np.empty((0, batch, total), push.dtype)
     a, b = bounds[top], bounds[top + 1]
     for i in range(batch):

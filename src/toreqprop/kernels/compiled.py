@@ -8,14 +8,14 @@ phase is one call.
 from __future__ import annotations
 
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from toreqprop.checks import unchecked
-from toreqprop.kernels import loop_phases, loops
+from toreqprop.kernels import conjugate_loops, conjugate_phases, loop_phases, loops
 from toreqprop.kernels.base import Kernel, status
 from toreqprop.kernels.products import routine
 from toreqprop.kernels.reference import ACTIVITY_FLOOR, DRIFT, NUDGE_SLACK, ROUNDING_FLOOR
@@ -23,12 +23,18 @@ from toreqprop.solution import Solution
 
 
 class NumbaKernel(Kernel):
-    """Compiled on first use, then read from Numba's cache; needs the extra ``compiled``."""
+    """Compiled on first use, then read from Numba's cache; needs the extra ``compiled``.
+
+    By plain iteration, or ``conjugate``: by conjugate gradients, to the same equilibria in fewer
+    products.
+    """
 
     name: ClassVar[str] = "numba"
 
-    def __init__(self) -> None:
+    def __init__(self, conjugate: bool = False) -> None:
         _keep_freed_memory()
+        self._phases: Any = conjugate_phases if conjugate else loop_phases
+        self._pair_slots = conjugate_loops.PAIR_SLOTS if conjugate else loops.PAIR_SLOTS
 
     def relax(
         self,
@@ -41,12 +47,12 @@ class NumbaKernel(Kernel):
         contraction: float | None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
-        # One allocation: it is faster, and its layout is what `loops.evaluate` expects.
+        # One allocation: it is faster, and its layout is what `loops` says.
         buffer = drive.new_empty(loops.SLOTS, *drive.shape)
         residual = drive.new_empty(drive.shape[0])
         history = drive.new_empty(0 if record is None else max_steps, *drive.shape)
         begin = drive.new_empty(0, drive.shape[1]) if start is None else start.contiguous()
-        steps, good, finite = loop_phases.relax(
+        steps, good, finite = self._phases.relax(
             routine(drive.dtype), weight.contiguous().numpy(), drive.contiguous().numpy(),
             begin.numpy(), constants(contraction, tol, drive.shape[1], drive.dtype), max_steps,
             buffer.numpy(), residual.numpy(), history.numpy(),
@@ -79,7 +85,7 @@ class NumbaKernel(Kernel):
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Solution:
         batch, driven = drive.shape[0], drive.contiguous().numpy()
-        buffer, residual = drive.new_empty(loops.PAIR_SLOTS, *drive.shape), drive.new_empty(batch)
+        buffer, residual = drive.new_empty(self._pair_slots, *drive.shape), drive.new_empty(batch)
         history = drive.new_empty(0 if record is None else 2 * max_steps, *drive.shape)
         center, product = (t.contiguous().numpy() for t in memory)
         if image is None:
@@ -87,7 +93,7 @@ class NumbaKernel(Kernel):
             loops.images(driven, product, images)
         else:
             images = image.contiguous().numpy()
-        steps, good, finite, moved, size = loop_phases.relax_pair(
+        steps, good, finite, moved, size = self._phases.relax_pair(
             routine(drive.dtype), weight.contiguous().numpy(), driven, push.contiguous().numpy(),
             float(strength), center, images,
             constants(contraction, tol, drive.shape[1], drive.dtype), max_steps, buffer.numpy(),

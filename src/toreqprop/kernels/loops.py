@@ -16,8 +16,8 @@ from numba.extending import overload
 from toreqprop.kernels.compiling import compiled, helper
 from toreqprop.kernels.vectors import largest_magnitude, squares
 
-PACKED, WORK, IMAGE, LAST_STATE, LAST_PRODUCT, SLOTS = 0, 1, 2, 3, 4, 5
-"""Rows still relaxing, their products, results, and the last iterates of results."""
+IMAGE, LAST_STATE, LAST_PRODUCT, PACKED, WORK, SLOTS = range(6)
+"""Results, and the last iterates of results; rows still relaxing and their products."""
 
 MIDDLE, HALF, SHIFT, MOVED, PAIR_SLOTS = range(5)
 """Results; half differences still relaxing and their products."""

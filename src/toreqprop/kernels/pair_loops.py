@@ -53,8 +53,9 @@ def softmax_pair(logits, move, mean, half):  # type: ignore[no-untyped-def]
             total_odd += shares[j] * o[j]
             total_even += shares[j] * e[j]
         whole = (total_even + total_odd) * (total_even - total_odd)
-        a, b = total_even / whole, total_odd / whole
+        unit = out.dtype.type(1) / whole
         for j in range(n):
-            p = shares[j]
-            shares[j] = p * (e[j] * a - o[j] * b)
-            out[j] = p * (o[j] * a - e[j] * b)
+            p = unit * shares[j]
+            # Where one share is all there is, both terms are the same number: nothing moves.
+            shares[j] = p * (e[j] * total_even - o[j] * total_odd)
+            out[j] = p * (o[j] * total_even - e[j] * total_odd)

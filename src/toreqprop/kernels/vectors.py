@@ -176,6 +176,14 @@ def _strains_step(builder: Any, given: Values, sums: Values) -> Values:
     return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
 
 
+def _curved_step(builder: Any, given: Values, sums: Values) -> Values:
+    y, m, s = given
+    _, soft = _softened(builder, s)
+    bent, turned = builder.fmul(y, soft), builder.fmul(m, soft)
+    parts = [builder.fmul(*pair) for pair in ((bent, y), (bent, m), (turned, m))]
+    return [builder.fadd(total, part) for total, part in zip(sums, parts, strict=True)]
+
+
 SOFTEST = 1e-5
 """Added to the slope ``1 − y²`` of a saturated neuron, which is zero in float32."""
 
@@ -184,6 +192,7 @@ _whole_bends = _sums(5, _bends_step)
 _whole_apart = _sums(3, _apart_step)
 _whole_stiffness = _sums(5, _stiffness_step)
 _whole_ties = _sums(3, _ties_step)
+_whole_curved = _sums(3, _curved_step)
 _whole_turns = _sums(3, _turns_step)
 _whole_squares = _sums(2, _squares_step)
 _whole_peak = _sums(1, _peak_step, _larger)
@@ -285,6 +294,21 @@ def links(y, x, wy, wx, m, out):  # type: ignore[no-untyped-def]
         ew += wy[j] * e
         ea += a * e
     out[0], out[1], out[2], out[3], out[4], out[5] = yw, ya, gw, ga, ew, ea
+
+
+@helper
+def curved(y, m, s):  # type: ignore[no-untyped-def]
+    """``⟨y, y/σ'⟩``, ``⟨y, m/σ'⟩`` and ``⟨m, m/σ'⟩`` with the slope ``σ' = 1 − s²`` of tanh units
+    at s."""
+    count = y.shape[0]
+    whole = count - count % LANES
+    first, mixed, second = _whole_curved((y, m, s), whole)
+    for j in range(whole, count):
+        soft = y.dtype.type(1) / (y.dtype.type(1 + SOFTEST) - s[j] * s[j])
+        first += y[j] * soft * y[j]
+        mixed += y[j] * soft * m[j]
+        second += m[j] * soft * m[j]
+    return float(first), float(mixed), float(second)
 
 
 @helper

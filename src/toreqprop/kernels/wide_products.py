@@ -51,6 +51,9 @@ DEPTH = 256
 @cache
 def available() -> bool:
     """Whether products of PyTorch leave half of this processor's registers empty."""
+    asked = numba.config
+    if asked.CPU_NAME or asked.CPU_FEATURES or not asked.ENABLE_AVX:
+        return False  # what is compiled is for another processor than this one
     name = llvmlite.binding.get_host_cpu_name()
     wide = llvmlite.binding.get_host_cpu_features().get("avx512f", False)
     return bool(wide) and name.startswith("znver") and torch.backends.mkl.is_available()

@@ -33,7 +33,15 @@ from toreqprop.models.whole_step import NotServedError, Step, mirrored
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import Hook
 from toreqprop.solvers.relaxation import checked, unquestioned
-from toreqprop.tracing import direct, is_autocast, is_traced, is_transformed, last_backward
+from toreqprop.tracing import (
+    direct,
+    has_global_hooks,
+    has_memory,
+    is_autocast,
+    is_traced,
+    is_transformed,
+    last_backward,
+)
 
 if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
@@ -49,14 +57,13 @@ def compiled_step(
     which has the graph then; None where this does not serve."""
     if is_transformed() or is_traced() or torch.compiler.is_compiling():
         return None
-    own = model.__dict__
-    if "system_parameters" in own or not isinstance(x, Tensor) or not x.is_cpu:
+    if not _is_matrix(x) or any(name in model.__dict__ for name in _USED) or has_global_hooks():
         return None
     reads = readout is not None
-    if reads and ("equilibrium" in own or x.dim() != 2 or not len(x) or is_autocast(x)):
+    if reads and ("equilibrium" in model.__dict__ or not len(x) or is_autocast(x)):
         return None
     found = model.matrices()
-    if found is None or not x.is_contiguous():
+    if found is None:
         return None
     layers = tuple(found)
     step = _steps.get(model)
@@ -68,7 +75,7 @@ def compiled_step(
             return None
         _steps[model] = step
     assert step is not None
-    if reads and x.shape[1] != step.shapes[0][1]:
+    if x.shape[1] != step.shapes[0][1]:
         return None
     run = _Run(step, ties, model._report)
     try:
@@ -78,6 +85,19 @@ def compiled_step(
     solution = run.solution
     del run.solution  # the graph does not need it
     return (solution, state[0]) if reads else (solution.but(state=state), None)
+
+
+_USED = ("system_parameters", "readout_from", "field_input", "check_input")
+"""Methods of a model that the step does the work of: one may be set on the instance."""
+
+
+def _is_matrix(x: Tensor) -> bool:
+    """Whether an input is numbers in rows in the memory of the CPU, and nobody has to see what is
+    done with them."""
+    if type(x) is not Tensor or not x.is_cpu or x.layout is not torch.strided or x.dim() != 2:
+        return False
+    there = x.is_contiguous() and not x.is_neg() and has_memory(x)
+    return there and not torch._C._len_torch_dispatch_stack()
 
 
 @cache
@@ -165,6 +185,8 @@ class _Step(torch.autograd.Function):
             return (None, *_generally(ctx, x, scratch, params, cotangents, step.kernel))
         if top.dtype is not x.dtype or not top.is_contiguous():
             top = top.to(x.dtype).contiguous()
+        if top.is_neg() or not has_memory(top):
+            top = top.clone()  # zeros that nobody has written, or numbers of another sign
         found = step.nudged(x, ties, scratch, top, run.balls)
         ended = found.solution
         if ended is None:

@@ -14,22 +14,26 @@ from toreqprop.models.ties import Matrices, Ties
 from toreqprop.models.whole_step import NotServedError, Nudged, Step
 from toreqprop.solution import Solution, State
 from toreqprop.solvers import FixedPoint
+from toreqprop.solvers.relaxation import is_extrapolation
 
 if TYPE_CHECKING:
     from toreqprop.models.base import EquilibriumModel
 
 
 class LoopStep(Step):
-    """One tanh layer with a symmetric matrix, relaxed by plain iteration: see
-    `kernels.whole_loop`."""
+    """One tanh layer with a symmetric matrix, settled by plain iteration or by conjugate gradients:
+    see `kernels.whole_loop`."""
 
     def __init__(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> None:
-        from toreqprop.kernels import compiled, loops, whole_loop
+        from toreqprop.kernels import compiled, conjugate_loops, loops, whole_loop
         from toreqprop.kernels.products import routine
 
         super().__init__(model, given, dtype)
         self.hidden, self.inputs = self.shapes[0]
-        self.slots, self.pair_slots = loops.SLOTS, loops.PAIR_SLOTS
+        self.top = self.hidden
+        self.conjugate = is_extrapolation(self.solver)
+        self.slots = loops.SLOTS
+        self.pair_slots = conjugate_loops.PAIR_SLOTS if self.conjugate else loops.PAIR_SLOTS
         self.image, self.last = loops.IMAGE, (loops.LAST_STATE, loops.LAST_PRODUCT)
         self.middle, self.half = loops.MIDDLE, loops.HALF
         self.before = (1 + self.slots) * self.hidden + 1
@@ -41,7 +45,8 @@ class LoopStep(Step):
         field, solver, shapes = model.field, model._solver, [tuple(p.shape) for p in given.params]
         if type(field) is not DenseEnergy or type(field.activation) is not Tanh:
             return False
-        if type(solver) is not FixedPoint or solver.damping != 1 or given.inside != (2,):
+        plain = type(solver) is FixedPoint and solver.damping == 1
+        if not (plain or is_extrapolation(solver)) or given.inside != (2,):
             return False
         hidden = shapes[0][0]
         return given.balls[0].symmetric and shapes[1:] == [(hidden,), (hidden, hidden)]
@@ -55,7 +60,7 @@ class LoopStep(Step):
         steps, good, finite = self.code.forward(
             self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64),
             (batch, self.inputs, self.hidden), self.layout.shapes, self.layout.radii, COLD,
-            self.constants, self.solver.max_steps, found, ties.gains,
+            self.constants, self.solver.max_steps, found, ties.gains, self.conjugate,
         )  # fmt: skip
         if steps < 0:
             raise NotServedError
@@ -71,7 +76,7 @@ class LoopStep(Step):
 
     def _slot(self, memory: Tensor, batch: int, number: int) -> Tensor:
         """One of the rooms for a state, which lie one behind the other."""
-        place = number * batch * self.hidden
+        place = memory.storage_offset() + number * batch * self.hidden
         return memory.as_strided((batch, self.hidden), (self.hidden, 1), place)
 
     def states(self, scratch: Tensor, batch: int) -> State:
@@ -93,6 +98,7 @@ class LoopStep(Step):
             self.routine(self.dtype), ties.own, ties.balls, np.array(places, np.int64),
             (batch, self.inputs, hidden), self.layout.shapes, self.constants,
             self.solver.max_steps, self.nudge, found, FRESH, PROOF_EVERY, ties.gains,
+            self.conjugate,
         )  # fmt: skip
         if not steps:
             return Nudged(None, gradients, False, work)

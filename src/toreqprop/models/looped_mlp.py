@@ -24,7 +24,7 @@ from toreqprop.models.constrained import Constrained, balls, weight_and_bias
 from toreqprop.models.readout import Readout, check_gain, read_out
 from toreqprop.private_generator import drawing_from
 from toreqprop.solution import State
-from toreqprop.solvers import Solver
+from toreqprop.solvers import Anderson, Solver
 
 
 class LoopedMLP(EquilibriumModel):
@@ -43,7 +43,10 @@ class LoopedMLP(EquilibriumModel):
         gain: factor of the readout. States are bounded by one, so that confident outputs need
             large weights, which weight decay holds back; a gain of 10 or so frees them.
         generator: what the initial weights are drawn from; torch's global one by default.
-        gradient, solver, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
+        solver: by default ``FixedPoint()``; where there is an energy that contracts slowly, at a
+            radius between a half and one, ``Anderson(memory=2)``, which compiled code settles by
+            conjugate gradients.
+        gradient, tol, max_steps, on_failure, kernel: see `EquilibriumModel`.
 
     Shapes: input (batch, in_features), output (batch, out_features).
     """
@@ -75,6 +78,9 @@ class LoopedMLP(EquilibriumModel):
         checks.flag("symmetric", symmetric)
         radius = checks.number("radius", radius, 0, above=True, typical="0.1 to 0.95")
         gain = check_gain(gain)
+        if solver is None and symmetric and spectral_norm and _FEW < radius < 1:
+            # The reference knows plain iteration alone.
+            solver = None if kernel == "numpy" else Anderson(memory=2)
         field: VectorField = DenseEnergy() if symmetric else DenseField()
         super().__init__(
             field,
@@ -133,7 +139,7 @@ class LoopedMLP(EquilibriumModel):
     def residual_factor(self) -> float | None:
         return self.radius if self.spectral_norm and self.radius < 1 else None
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0})
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"gain": 8.0}, {"radius": 0.9})
 
     @classmethod
     def for_rows(
@@ -154,6 +160,10 @@ class LoopedMLP(EquilibriumModel):
             f"solver={self.solver}, tol={self.tol:g}, max_steps={self.max_steps}"
         )
 
+
+_FEW = 0.5
+"""The radius up to which plain iteration needs so few products that a step of conjugate gradients,
+which does more between them, saves nothing."""
 
 _INITIAL_GAIN = 0.1
 """Spectral radius of the initial recurrent matrix, roughly twice this: near-feed-forward, so that

@@ -36,7 +36,7 @@ class StackStep(Step):
 
         super().__init__(model, given, dtype)
         self.widths = (self.shapes[0][1], *[shape[0] for shape in self.shapes[1::2]])
-        self.neurons = sum(self.widths[1:])
+        self.neurons, self.top = sum(self.widths[1:]), self.widths[-1]
         self.before, self.above = (
             self.widths[1] + self.neurons,
             np.array(self.inside, np.int64) // 2,
@@ -104,8 +104,9 @@ class StackStep(Step):
         """A state that lies in memory, a layer after the other, behind so many numbers for each
         sample."""
         begins = itertools.accumulate(self.widths[1:-1], initial=before)
+        offset = memory.storage_offset()
         return tuple(
-            memory.as_strided((batch, width), (width, 1), batch * begin)
+            memory.as_strided((batch, width), (width, 1), offset + batch * begin)
             for begin, width in zip(begins, self.widths[1:], strict=True)
         )
 

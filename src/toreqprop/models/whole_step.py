@@ -48,10 +48,12 @@ class Step(ABC):
 
     ``scratch`` is memory of the forward pass that the backward pass needs: ``before`` numbers for
     each sample, the vectors of the norms, and the bounded weights, where these are ``written`` and
-    not just a factor at products. ``found`` is what is known of the balls.
+    not just a factor at products. ``found`` is what is known of the balls; ``top`` how many neurons
+    are read.
     """
 
     before: int
+    top: int
     written: ClassVar[bool] = True
 
     def __init__(self, model: EquilibriumModel, given: Matrices, dtype: torch.dtype) -> None:
@@ -137,7 +139,7 @@ class Step(ABC):
         found = Ties.of(
             layers, readout, self.dtype, self.layout, self.places if self.written else None
         )
-        if found is None or not self._is_made_of(found.given):
+        if found is None or not self._is_made_of(found.given) or not self._is_read_by(found):
             return None
         self._ties[reads] = found
         return found
@@ -148,6 +150,13 @@ class Step(ABC):
             and self.shapes == tuple([p.shape for p in given.params])
             and self.radii == tuple([ball.radius for ball in given.balls])
         )
+
+    def _is_read_by(self, ties: Ties) -> bool:
+        """Whether a readout, if there is one, takes the neurons of the top layer."""
+        if ties.readout is None:
+            return True
+        weight, bias = ties.params[-2:]
+        return bias.dim() == 1 and tuple(weight.shape) == (len(bias), self.top)
 
     def room(self, batch: int) -> int:
         """Numbers of ``scratch``."""

@@ -23,7 +23,7 @@ from toreqprop.energies.nudging import LinearNudge, Opposed, is_nothing
 from toreqprop.energies.recurrent_map import MapEnergy
 from toreqprop.energies.stack import StackEnergy
 from toreqprop.energies.system import PairSystem, System, check_state, in_order
-from toreqprop.kernels import Kernel, compiled_available, get_kernel
+from toreqprop.kernels import Kernel, compiled_available, conjugate_kernel, get_kernel
 from toreqprop.kernels.reference import ACTIVITY_FLOOR
 from toreqprop.solution import Pushes, Solution, State, Status
 from toreqprop.solvers.anderson import Anderson
@@ -72,7 +72,7 @@ def relax(
         system.params[2], system.drive[0], None if start is None else start[0],
         tol=solver.tol, max_steps=solver.max_steps, contraction=system.contraction,
     )  # fmt: skip
-    if found.status is Status.MAX_STEPS:
+    if found.status is Status.MAX_STEPS and type(solver) is FixedPoint:
         found = _named(found, system, solver.tol)
     return found.but(bound=lambda: system.error_bound(found.state))
 
@@ -153,10 +153,16 @@ def _check(system: System, solver: Solver, trace: Trace | None) -> None:
 
 
 def _serving(chosen: Kernel | None, system: System, solver: Solver) -> Kernel | None:
-    """The kernel, where the case is its own: one dense tanh layer, plain iteration, the CPU."""
+    """The kernel, where the case is its own: one dense tanh layer, plain iteration, or its
+    extrapolation by compiled code, the CPU."""
+    extrapolates = is_extrapolation(solver)
+    if extrapolates and chosen is not None:
+        chosen = conjugate_kernel() if chosen.name == "numba" else None
     if (
         chosen is None
-        or not _kernels_own(system, solver)
+        or not (extrapolates or (type(solver) is FixedPoint and solver.damping == 1))
+        or type(system.field) is not DenseEnergy
+        or type(system.field.activation) is not Tanh
         or not system.drive[0].is_cpu
         or system.drive[0].dtype not in SERVED_DTYPES
         or not has_memory(system.drive[0])
@@ -243,10 +249,16 @@ def memory_of_passes(solver: Solver) -> int | None:
     return memory if symmetric and memory <= 2 else None
 
 
+def is_extrapolation(solver: Solver) -> bool:
+    """Whether a solver extrapolates plain iteration from two iterates at most."""
+    # Concrete classes are not subclassed, and asking for the type is what costs least.
+    return type(solver) is Anderson and solver.inner is None and solver.memory <= 2
+
+
 def _heads(kernel: Kernel | None, system: System, solver: Solver) -> Heads | None:
     """The attention as compiled code takes it, where it serves: one tanh layer with an energy,
     extrapolation from two iterates at most, the CPU."""
-    if not (type(solver) is Anderson and solver.inner is None and solver.memory <= 2):
+    if not (isinstance(solver, Anderson) and is_extrapolation(solver)):
         return None
     field = system.field
     if not (type(field) is AttentionEnergy and field.activation == Tanh()):
@@ -294,13 +306,6 @@ def _pushes(system: System, nudge: Opposed) -> Pushes:
         None if is_nothing(direction) else (direction, beta / temperature(layer))
         for layer, direction in enumerate(nudge.up.direction)  # type: ignore[attr-defined]
     ]
-
-
-def _kernels_own(system: System, solver: Solver) -> bool:
-    # Concrete classes are not subclassed, and asking for the type is what costs least.
-    plain = type(solver) is FixedPoint and solver.damping == 1
-    field = system.field
-    return plain and type(field) is DenseEnergy and type(field.activation) is Tanh
 
 
 SERVED_DTYPES = (torch.float32, torch.float64)
