@@ -90,13 +90,13 @@ def train_in_turn(
     draw: Draw,
     rounds: int,
     turn: int,
-    on_round: Callable[[], None] = lambda: None,
+    after: Callable[[int], None] = lambda number: None,
 ) -> None:
     """Measure so many rounds, in each of which every contender trains on the same batches.
 
     As in a training, a step mostly follows a step of the same network: a contender's turn is one
     step that is looked at and ``turn`` that are timed. Where all take turns at every step, caches
-    hold what others have left there.
+    hold what others have left there. ``after`` is called with the number of every round.
     """
     for contender in contenders:
         contender.forget()
@@ -108,7 +108,7 @@ def train_in_turn(
             contender.look(*first)
             for batch in rest:
                 contender.train(*batch)
-        on_round()
+        after(number)
 
 
 def shares(one: Contender, other: Contender, turn: int) -> list[float]:

@@ -41,21 +41,17 @@ def measure(network: dict[str, Any], seed: int) -> dict[str, Any]:
     """Measure in this process, which must be a fresh one."""
     import torch
 
-    from toreqprop.bench.contenders import Contender
-    from toreqprop.bench.speed import OURS, SAME_PRODUCTS, bought_with, others
+    from toreqprop.bench import speed
     from toreqprop.bench.speed_rows import Network, build, parameters
 
     torch.set_num_threads(1)
     asked = Network(**network)
     built = build(asked, seed)
-    ours = Contender.of(OURS, built.model(), RATE)
-    for _ in range(WARMUP):
-        ours.look(*built.draw())
-    contenders = [ours, *others(asked, built, ours.mean_steps()["free"], RATE)]
+    ours = speed.equilibrium_contender(built, RATE)
+    speed.warm_up(ours, built, WARMUP)
+    contenders = [ours, *speed.others(asked, built, ours.mean_steps()["free"], RATE)]
     peaks = []
     for contender in contenders:
-        if contender.name == SAME_PRODUCTS:
-            continue
         for _ in range(2):
             contender.train(*built.draw())
         x, y = built.draw()
@@ -69,7 +65,8 @@ def measure(network: dict[str, Any], seed: int) -> dict[str, Any]:
             }
         )
         contender.optimizer.zero_grad()  # the next one's memory is not to be where this one's was
-    return {"network": network, **bought_with(ours, asked, built), "peaks": peaks}
+    proofs = [speed.proof(ours, built)]
+    return {"network": network, **speed.bought_with(ours, asked, proofs), "peaks": peaks}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ gradients over gloo, and each process has its share of the batch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -19,7 +20,8 @@ from typing import Any
 from toreqprop.errors import InvalidInputError
 
 WIDTHS = (256, 1024)
-BATCH = 128
+BATCHES = (128, 1024)
+"""Samples of a step in all: gradients that are sent take as long whatever the batch."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Point:
 
     arm: str
     width: int
+    batch: int
     processes: int
     threads: int
     milliseconds: float
@@ -48,6 +51,7 @@ class Point:
 
 def measure(
     widths: tuple[int, ...] = WIDTHS,
+    batches: tuple[int, ...] = BATCHES,
     rounds: int = 100,
     arms: tuple[str, ...] | None = None,
     on_point: Callable[[], None] = lambda: None,
@@ -56,25 +60,25 @@ def measure(
     from toreqprop.bench.time_to import LOOPED, TWO
 
     points: list[Point] = []
-    for width in widths:
+    for width, batch in itertools.product(widths, batches):
         for arm in arms or (LOOPED, TWO):
             alone = 0.0
             for each in ARRANGEMENTS:
-                taken = _together(arm, width, each, rounds)
+                taken = _together(arm, width, batch, each, rounds)
                 alone = alone or taken
-                points.append(Point(arm, width, **asdict(each), milliseconds=1e3 * taken,
+                points.append(Point(arm, width, batch, **asdict(each), milliseconds=1e3 * taken,
                                     speed_up=alone / taken))  # fmt: skip
                 on_point()
     return points
 
 
-def _together(arm: str, width: int, each: Arrangement, rounds: int) -> float:
+def _together(arm: str, width: int, batch: int, each: Arrangement, rounds: int) -> float:
     """The median step of the slowest process."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = os.path.join(folder, "meeting")
         started = [
             subprocess.Popen(
-                [sys.executable, "-m", __name__, arm, str(width), str(rank),
+                [sys.executable, "-m", __name__, arm, str(width), str(batch), str(rank),
                  str(each.processes), str(each.threads), str(rounds), meeting],
                 stdout=subprocess.PIPE, text=True,
             )
@@ -91,7 +95,9 @@ def _together(arm: str, width: int, each: Arrangement, rounds: int) -> float:
     return max(json.loads(text)["seconds"] for text in said)
 
 
-def step_time(arm: str, width: int, rank: int, processes: int, rounds: int, meeting: str) -> float:
+def step_time(
+    arm: str, width: int, batch: int, rank: int, processes: int, rounds: int, meeting: str
+) -> float:
     """Median wall time of a step in this process, which trains on its share of the batch."""
     import torch
     from torch import distributed, nn
@@ -100,7 +106,7 @@ def step_time(arm: str, width: int, rank: int, processes: int, rounds: int, meet
     from toreqprop.bench import time_to
     from toreqprop.bench.speed_rows import Network, images
 
-    share = BATCH // processes
+    share = batch // processes
     draw = images(Network("looped", share, width), seed=rank)
     torch.manual_seed(0)
     model: nn.Module = time_to.at_its_norm(time_to.Setup(width=width), arm, 784, 10)
@@ -128,7 +134,7 @@ if __name__ == "__main__":
     import torch
 
     arm, *numbers, meeting = sys.argv[1:]
-    width, rank, processes, threads, rounds = map(int, numbers)
+    width, batch, rank, processes, threads, rounds = map(int, numbers)
     torch.set_num_threads(threads)
-    found = step_time(arm, width, rank, processes, rounds, meeting)
+    found = step_time(arm, width, batch, rank, processes, rounds, meeting)
     print(json.dumps({"seconds": found}))

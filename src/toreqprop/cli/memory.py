@@ -83,8 +83,10 @@ def _rows(rows: Sequence[dict[str, Any]]) -> Table:
             row["label"],
             f"{network['batch']} samples, {network['inputs']} inputs, {ours['peak_mb']:.1f} MB",
             f"norm {row['norm']:.3f}, feedback {network['feedback']:g}",
-            "steps " + " + ".join(f"{v:.1f}" for v in row["steps"].values()),
-            f"cosine {row['cosine']:.4f}" + ("" if row["certified"] else ", not certified"),
+            f"tolerance {network['tol']:g}, steps "
+            + " + ".join(f"{v:.1f}" for v in row["steps"].values()),
+            f"cosine {row['cosine']:.4f}"
+            + ("" if row["passed"] == row["certificates"] else ", not certified"),
         ]
         for place, each in enumerate(others):
             shown.add_row(
