@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -100,11 +101,11 @@ def train_in_turn(
     """
     for contender in contenders:
         contender.forget()
+    orders = random.Random(0)
     for number in range(rounds):
         first, *rest = [draw() for _ in range(1 + turn)]
-        # Whoever follows a large model finds a cold cache: take turns at that.
-        begin = number % len(contenders)
-        for contender in contenders[begin:] + contenders[:begin]:
+        # Whoever follows a large model finds a cold cache: it is not always the same one.
+        for contender in orders.sample(contenders, len(contenders)):
             contender.look(*first)
             for batch in rest:
                 contender.train(*batch)

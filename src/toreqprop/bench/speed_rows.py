@@ -92,7 +92,7 @@ ROWS = (
     Network("layered", 64, 256, 2, tol=3e-2),
     Network("layered", 64, 256, 2, feedback=0.1, tol=0.1),
     Network("layered", 64, 256, 2, feedback=0.1, norm=_loud(2), tol=4e-2),
-    Network("layered", 128, 1024, 2, tol=2e-2),
+    Network("layered", 128, 1024, 2, tol=3e-2),
     Network("layered", 128, 1024, 2, feedback=0.1, tol=0.1),
     Network("layered", 128, 1024, 2, feedback=0.1, norm=_loud(2), tol=5e-2),
     Network("layered", 64, 256, 6, feedback=0.1, tol=0.1),

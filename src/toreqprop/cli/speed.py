@@ -208,7 +208,7 @@ def _parallel(say: Any) -> tuple[dict[str, Any], Table]:
     )  # fmt: skip
     for p in points:
         shown.add_row(
-            p.arm, str(p.width), str(p.batch), str(p.processes), str(p.threads), f"{p.milliseconds:.2f} ms",
-            f"{p.speed_up:.2f}",
+            p.arm, *(str(number) for number in (p.width, p.batch, p.processes, p.threads)),
+            f"{p.milliseconds:.2f} ms", f"{p.speed_up:.2f}",
         )  # fmt: skip
     return {"parallel": [asdict(p) for p in points]}, shown

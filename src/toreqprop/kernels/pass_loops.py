@@ -187,3 +187,16 @@ def overlap(a, b, c, d, found):  # type: ignore[no-untyped-def]
     """``⟨a − b, c − d⟩`` of each row."""
     for i in range(a.shape[0]):
         found[i] = overlapping(a[i], b[i], c[i], d[i])
+
+
+@compiled
+def exchange(blocks, out):  # type: ignore[no-untyped-def]
+    """Blocks (n, a, b, numbers) to (n, b, a, numbers): a library that finds the order of four
+    dimensions for itself takes three times as long."""
+    many, high, wide, count = blocks.shape
+    for i in range(many):
+        for a in range(high):
+            for b in range(wide):
+                source, target = blocks[i, a, b], out[i, b, a]
+                for k in range(count):
+                    target[k] = source[k]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toreqprop.kernels import compiled_available
-from toreqprop.tracing import is_plain
+from toreqprop.tracing import is_plain, is_watched
 
 Trail = tuple[Tensor, ...]
 """What was decided on the way up, tensors (batch, ...); empty where F is linear."""
@@ -353,8 +353,8 @@ def from_phases(phases: Tensor, stride: int) -> Tensor:
     """
     batch, channels, high, wide = phases.shape
     own = channels // stride**2
-    blocks = phases.permute(0, 2, 3, 1).reshape(batch, high, wide, stride, stride * own)
-    rows = blocks.transpose(2, 3).reshape(batch, high * stride, wide * stride, own)
+    blocks = phases.permute(0, 2, 3, 1).reshape(batch * high, wide, stride, stride * own)
+    rows = _exchanged(blocks).reshape(batch, high * stride, wide * stride, own)
     return rows.permute(0, 3, 1, 2)
 
 
@@ -362,9 +362,20 @@ def to_phases(maps: Tensor, stride: int) -> Tensor:
     """The inverse of `from_phases`."""
     batch, channels, high, wide = maps.shape
     rows = maps.permute(0, 2, 3, 1)
-    rows = rows.reshape(batch, high // stride, stride, wide // stride, stride * channels)
-    blocks = rows.transpose(2, 3).reshape(batch, high // stride, wide // stride, -1)
+    rows = rows.reshape(batch * high // stride, stride, wide // stride, stride * channels)
+    blocks = _exchanged(rows).reshape(batch, high // stride, wide // stride, -1)
     return blocks.permute(0, 3, 1, 2)
+
+
+def _exchanged(blocks: Tensor) -> Tensor:
+    """With the two middle dimensions of four in each other's places."""
+    if not compiled_available() or is_watched() or not is_plain(blocks):
+        return blocks.transpose(1, 2)
+    from toreqprop.kernels.pass_loops import exchange
+
+    found = blocks.new_empty([blocks.shape[k] for k in (0, 2, 1, 3)])
+    exchange(blocks.contiguous().numpy(), found.numpy())
+    return found
 
 
 @cache
