@@ -16,6 +16,8 @@ from toreqprop.models import EquilibriumModel
 from toreqprop.plots.arguments import check_batch, draws
 from toreqprop.plots.phases import Loss, PhaseTrace, in_double, trace_phases
 from toreqprop.plots.style import INK, PHASES, finish, new_figure, plain_style
+from toreqprop.solvers import FixedPoint
+from toreqprop.solvers.relaxation import is_extrapolation
 
 FINE = 1e-6
 _MARKERS = {"free": "o", "nudged +β": "^", "nudged −β": "v"}
@@ -50,6 +52,8 @@ def trajectory_data(
     if checks.whole_number("sample", sample, 0) >= len(x):
         raise InvalidInputError(f"sample must be in 0..{len(x) - 1}, got {sample}.")
     exact = copy.deepcopy(model).double()
+    if is_extrapolation(exact.solver):  # the way a network takes by itself is that of its map
+        exact.solver = FixedPoint(tol=exact.tol, max_steps=exact.max_steps)
     one = in_double(x[sample : sample + 1])
     phases = trace_phases(exact, one, y[sample : sample + 1], loss=loss, tol=FINE, keep_states=True)
     paths = [_path(phase) for phase in phases]
