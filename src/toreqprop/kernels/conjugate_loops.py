@@ -30,6 +30,7 @@ from toreqprop.kernels.loops import (
     WORK,
     _copy,
     _pair_image,
+    pair_residual,
     tanh,
 )
 from toreqprop.kernels.vectors import curved, dot, squares
@@ -157,7 +158,7 @@ def advance_pair(  # type: ignore[no-untyped-def]
     many rows remain (negative where ``final`` left some that had not converged), whether a residual
     was not finite, and how many centers drifted.
     """
-    factor, tol, rounding, floor, slack, allowance = constants
+    tol, allowance = constants[1], constants[5]
     weight, count = push.dtype.type(strength), push.shape[1]
     remaining, unfinished, drifted, lost = 0, 0, 0, False
     gap = np.empty(count, push.dtype)
@@ -179,14 +180,8 @@ def advance_pair(  # type: ignore[no-untyped-def]
             for j in range(count):
                 moved[j] += share * turned[j]
         _pair_image(image[i], push[i], weight, moved, middle, half)
-        apart, reached = squares(half, shift)
-        drifting, square = squares(middle, center[i])
-        turn, reach = math.sqrt(apart), math.sqrt(reached)
-        drift, size = math.sqrt(drifting), math.sqrt(square)
-        if not math.isfinite(turn + drift):
-            lost = True
-        even = 0.0 if drift <= rounding * size else factor * drift / max(size, floor)
-        odd = 0.0 if turn <= rounding * reach else factor * turn / (slack * reach)
+        apart, even, odd, finite = pair_residual(half, shift, middle, center[i], constants)
+        lost = lost or not finite
         residual[i] = max(even, odd)
         if residual[i] <= tol:
             continue

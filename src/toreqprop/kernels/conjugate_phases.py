@@ -16,20 +16,8 @@ from toreqprop.kernels.conjugate_loops import (
     PAIR_WAY,
     PAIR_WORK,
 )
-from toreqprop.kernels.loop_phases import _times
-from toreqprop.kernels.loops import (
-    CENTER,
-    DRIFT_SLOTS,
-    HALF,
-    IMAGE,
-    IMAGES,
-    MIDDLE,
-    PACKED,
-    STRAY,
-    STRAY_PRODUCT,
-    WORK,
-    _copy_all,
-)
+from toreqprop.kernels.loop_phases import _times, begin_drifting, follow
+from toreqprop.kernels.loops import CENTER, HALF, IMAGE, IMAGES, MIDDLE, PACKED, WORK, _copy_all
 from toreqprop.kernels.vectors import distances
 
 RENEWAL = 64
@@ -93,12 +81,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
         _times(gemm, places[PAIR_WAY], weight, rows, places[PAIR_WORK])
         if drifted:
             if drifting.shape[0] == 0:  # the start belongs to the caller
-                drifting = np.empty((DRIFT_SLOTS, *drive.shape), drive.dtype)
-                _copy_all(center, drifting[CENTER])
-                _copy_all(image, drifting[IMAGES])
+                drifting = begin_drifting(center, image)
                 center, image = drifting[CENTER], drifting[IMAGES]
-            loops.gather(places[MIDDLE], astray, drifted, drifting[STRAY])
-            _times(gemm, drifting[STRAY], weight, drifted, drifting[STRAY_PRODUCT])
-            loops.recentre(drive, drifting, astray, drifted)
+            follow(gemm, weight, drive, places[MIDDLE], drifting, astray, drifted)
     moved, size = distances(places[MIDDLE], free, places[HALF])
     return steps, rows == 0, not lost, moved, size

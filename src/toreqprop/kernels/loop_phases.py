@@ -33,6 +33,23 @@ def _times(gemm, rows, weight, count, out):  # type: ignore[no-untyped-def]
     product(gemm, rows, weight.ctypes.data, out, count, (0, 0, hidden, hidden, False))
 
 
+@helper
+def begin_drifting(center, image):  # type: ignore[no-untyped-def]
+    """Room for centers that move, with those of all samples and their images."""
+    drifting = np.empty((DRIFT_SLOTS, *center.shape), center.dtype)
+    _copy_all(center, drifting[CENTER])
+    _copy_all(image, drifting[IMAGES])
+    return drifting
+
+
+@helper
+def follow(gemm, weight, drive, middle, drifting, astray, count):  # type: ignore[no-untyped-def]
+    """Put the centers of ``astray[:count]`` where the middle of both phases is."""
+    loops.gather(middle, astray, count, drifting[STRAY])
+    _times(gemm, drifting[STRAY], weight, count, drifting[STRAY_PRODUCT])
+    loops.recentre(drive, drifting, astray, count)
+
+
 @compiled
 def relax(gemm, weight, drive, start, constants, max_steps, places, residual, history):  # type: ignore[no-untyped-def]
     """One phase, to ``places`` (see `loops.evaluate`) and ``residual``, from ``start``, or where
@@ -84,12 +101,8 @@ def relax_pair(  # type: ignore[no-untyped-def]
         _times(gemm, places[SHIFT], weight, rows, places[MOVED])
         if drifted:
             if drifting.shape[0] == 0:  # the start belongs to the caller
-                drifting = np.empty((DRIFT_SLOTS, *drive.shape), drive.dtype)
-                _copy_all(center, drifting[CENTER])
-                _copy_all(image, drifting[IMAGES])
+                drifting = begin_drifting(center, image)
                 center, image = drifting[CENTER], drifting[IMAGES]
-            loops.gather(places[MIDDLE], astray, drifted, drifting[STRAY])
-            _times(gemm, drifting[STRAY], weight, drifted, drifting[STRAY_PRODUCT])
-            loops.recentre(drive, drifting, astray, drifted)
+            follow(gemm, weight, drive, places[MIDDLE], drifting, astray, drifted)
     moved, size = distances(places[MIDDLE], free, places[HALF])
     return steps, rows == 0, not lost, moved, size

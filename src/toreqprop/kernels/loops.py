@@ -181,6 +181,20 @@ def evaluate(drive, places, residual, index, rows, constants, final):  # type: i
     return (-unfinished if final or lost else remaining), lost
 
 
+@helper
+def pair_residual(half, shift, middle, center, constants):  # type: ignore[no-untyped-def]
+    """Of one sample: the square of what its shift would change by, the residuals of center and
+    shift, and whether they are finite."""
+    factor, _, rounding, floor, slack, _ = constants
+    turned, reached = squares(half, shift)
+    drifting, square = squares(middle, center)
+    turn, reach = math.sqrt(turned), math.sqrt(reached)
+    drift, size = math.sqrt(drifting), math.sqrt(square)
+    even = 0.0 if drift <= rounding * size else factor * drift / max(size, floor)
+    odd = 0.0 if turn <= rounding * reach else factor * turn / (slack * reach)
+    return turned, even, odd, math.isfinite(turn + drift)
+
+
 @compiled
 def evaluate_pair(  # type: ignore[no-untyped-def]
     push, strength, center, image, places, residual, index, astray, rows, constants, first, final
@@ -194,7 +208,7 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
     remain (negative where ``final`` left some that had not converged), whether a residual was not
     finite, and how many centers drifted.
     """
-    factor, tol, rounding, floor, slack, allowance = constants
+    tol, allowance = constants[1], constants[5]
     zero, share = np.zeros(push.shape[1], push.dtype), push.dtype.type(strength)
     remaining, unfinished, drifted, lost = 0, 0, 0, False
     for r in range(rows):
@@ -203,14 +217,8 @@ def evaluate_pair(  # type: ignore[no-untyped-def]
         shift = zero if first else places[SHIFT, r]
         moved = zero if first else places[MOVED, r]
         _pair_image(image[i], push[i], share, moved, middle, half)
-        turned, reached = squares(half, shift)
-        drifting, square = squares(middle, center[i])
-        turn, reach = math.sqrt(turned), math.sqrt(reached)
-        drift, size = math.sqrt(drifting), math.sqrt(square)
-        if not math.isfinite(turn + drift):
-            lost = True
-        even = 0.0 if drift <= rounding * size else factor * drift / max(size, floor)
-        odd = 0.0 if turn <= rounding * reach else factor * turn / (slack * reach)
+        _, even, odd, finite = pair_residual(half, shift, middle, center[i], constants)
+        lost = lost or not finite
         residual[i] = max(even, odd)
         if residual[i] <= tol:
             continue

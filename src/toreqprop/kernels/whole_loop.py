@@ -27,7 +27,7 @@ from toreqprop.kernels.products import multiply, outer_product
 @helper
 def _rooms(scratch, sizes, like):  # type: ignore[no-untyped-def]
     """What lies one behind the other in scratch memory: the drive, the buffer of
-    `conjugate_phases.relax`, the residuals; and where the vectors of the norm begin."""
+    `loop_phases.relax`, the residuals; and where the vectors of the norm begin."""
     batch, _, hidden = sizes
     drive = matrix_at(scratch, batch, hidden, like)
     at = scratch + batch * hidden * like.itemsize
@@ -47,7 +47,7 @@ def forward(  # type: ignore[no-untyped-def]
     ``own``: addresses of input matrix, bias, recurrent weight, and what `read_out` takes;
     ``moving``: of the input, of scratch memory and of what is read; ``sizes``: batch, inputs,
     neurons. ``balls`` are the places of `into_balls`, as `placed` takes them. Returns what
-    `conjugate_phases.relax` does; -1 steps where the drive is not finite.
+    `loop_phases.relax` does; -1 steps where the drive is not finite.
     """
     (batch, inputs, hidden), like = sizes, gemm[2]
     drive, buffer, residual, vectors = _rooms(moving[1], sizes, like)

@@ -20,6 +20,8 @@ class Anderson(Solver):
     norm of `Dynamics.metric`. That of an energy counts every layer by its temperature: there the
     map and passes down and up are self-adjoint, so that few differences serve as well as many.
     Fewer evaluations than `FixedPoint` where the contraction is weak, more work for each.
+    One dense layer with an energy, and stacks of them, compiled code extrapolates to where that is
+    smallest: by conjugate gradients, with the same residual at the end.
     ``inner`` is the method whose evaluations are extrapolated, its own tolerance unused: by default
     the plain map, and ``GaussSeidel()`` sweeps for deep layered systems.
 
